@@ -1,0 +1,45 @@
+"""antiphon: speculative decoding beyond exact matching."""
+
+from antiphon.errors import UserError
+from antiphon.sampling import SamplingParams
+
+__all__ = [
+    "Autoregressive",
+    "Delta",
+    "Engine",
+    "LoadOptions",
+    "ModelPair",
+    "Result",
+    "SamplingParams",
+    "Speculative",
+    "UserError",
+    "generate",
+    "generate_many",
+    "load_pair",
+    "make_engine",
+    "stream",
+]
+
+_HOME = {
+    "Autoregressive": "antiphon.methods",
+    "Delta": "antiphon.result",
+    "Engine": "antiphon.engine",
+    "LoadOptions": "antiphon.models.pair",
+    "ModelPair": "antiphon.models.pair",
+    "Result": "antiphon.result",
+    "Speculative": "antiphon.methods",
+    "generate": "antiphon.api",
+    "generate_many": "antiphon.api",
+    "load_pair": "antiphon.models.pair",
+    "make_engine": "antiphon.api",
+    "stream": "antiphon.api",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import on first use: `import antiphon` itself needs no transformers."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,57 @@
+"""The command: `antiphon generate`, `chat`, `demo`, `bench`, `methods` and `lab`."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from antiphon.errors import UserError
+
+app = typer.Typer(
+    name="antiphon",
+    help="Speculative decoding beyond exact matching.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def build() -> typer.Typer:
+    """The command-line application; imports torch, so it waits until it is needed."""
+    if not app.registered_commands:
+        from antiphon.cli import bench, demo, generate, lab
+
+        app.command()(generate.generate)
+        app.command()(generate.chat)
+        app.command()(demo.demo)
+        app.command()(demo.methods)
+        app.command()(bench.bench)
+        app.add_typer(lab.app, name="lab")
+    return app
+
+
+def main() -> None:
+    """Entry point. Bad input: one line on standard error, exit code 2."""
+    _quieten()
+    try:
+        build()()
+    except UserError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except MemoryError:
+        typer.echo("error: out of memory: use a smaller model or --target-quant int8", err=True)
+        sys.exit(2)
+
+
+def _quieten() -> None:
+    """Loading reports, progress bars and advice of transformers do not belong in our output."""
+    import os
+
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TQDM_DISABLE", "1")
+
+
+if __name__ == "__main__":
+    main()

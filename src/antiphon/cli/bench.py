@@ -1,0 +1,119 @@
+"""`antiphon bench`: methods and peers side by side, and the costs of a pass."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from antiphon.api import pair_costs
+from antiphon.bench.contestants import contestants
+from antiphon.bench.prompts import load_prompts
+from antiphon.bench.race import Report, race
+from antiphon.cli import options as opt
+from antiphon.costs import machine
+from antiphon.errors import UserError
+from antiphon.models.pair import ModelPair
+
+
+def bench(
+    target: opt.Target = None,
+    draft: opt.Draft = None,
+    device: opt.Device = "auto",
+    dtype: opt.Dtype = "auto",
+    target_quant: opt.TargetQuant = "none",
+    draft_quant: opt.DraftQuant = "none",
+    threads: opt.Threads = None,
+    methods: Annotated[
+        str, typer.Option(help="autoregressive, speculative, ngram, multi-draft; commas between.")
+    ] = "autoregressive,speculative",
+    peers: Annotated[
+        str, typer.Option(help="transformers, transformers-assisted; commas between.")
+    ] = "",
+    peer_dtype: Annotated[
+        str, typer.Option(help="Weights of the peers: float32, bfloat16, float16.")
+    ] = "bfloat16",
+    gamma: Annotated[str, typer.Option(help="Draft tokens per round, or 'auto'.")] = "4",
+    task: Annotated[str, typer.Option(help="lab, or gsm8k with --data.")] = "lab",
+    data: Annotated[Path | None, typer.Option(help="JSONL with a 'question' in each line.")] = None,
+    limit: Annotated[int, typer.Option(help="Number of prompts.")] = 20,
+    max_tokens: Annotated[int, typer.Option(help="Longest output.")] = 200,
+    batch: Annotated[int, typer.Option(help="Requests at once (peers take one).")] = 1,
+    repeats: Annotated[int, typer.Option(help="Passes over the prompts.")] = 1,
+    temperature: opt.Temperature = 0.0,
+    seed: Annotated[int, typer.Option(help="Random seed, for temperatures above 0.")] = 0,
+    costs: Annotated[
+        bool, typer.Option("--costs", help="Measure pass costs over 1 to 64 rows and stop.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Append every run to this JSONL file.")] = None,
+) -> None:
+    """Race methods and peers on the same prompts; ratios with their spread, then one JSON line."""
+    if limit < 1 or repeats < 1 or batch < 1:
+        raise UserError("--limit, --repeats and --batch are whole numbers >= 1")
+    if costs:
+        print_costs(opt.load(target, draft, device, dtype, target_quant, draft_quant, threads))
+        return
+    questions = load_prompts(task, data, limit)
+    params = opt.sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
+    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads)
+    racers = contestants(
+        pair,
+        methods=_names(methods),
+        peers=_names(peers),
+        peer_dtype=peer_dtype,
+        gamma=opt.parse_gamma(gamma),
+        batch=batch,
+        sources=(target, draft),
+    )
+    report = race(racers, questions, params, repeats, out)
+    print_report(report, pair)
+
+
+def print_report(report: Report, pair: ModelPair) -> None:
+    """The table, the ratios to the first contestant, and the JSON line for machines."""
+    console = Console()
+    table = Table("contestant", "tok/s", "decode tok/s", "ratio to first (95 %)", "same text")
+    for row in report.rows:
+        table.add_row(
+            row.name,
+            f"{row.tokens_per_second:.2f}",
+            f"{row.decode_tokens_per_second:.2f}" if row.decode_tokens_per_second else "-",
+            f"{row.ratio:.2f} ({row.ratio_low:.2f} to {row.ratio_high:.2f})",
+            f"{row.same_text}/{report.prompts}",
+        )
+    console.print(f"{pair.description}; {report.prompts} prompts; {machine()}")
+    console.print(table)
+    print(json.dumps(report.to_json() | {"pair": pair.description, "machine": machine()}))
+
+
+def print_costs(pair: ModelPair) -> None:
+    """Milliseconds of a pass over 1 to 64 rows, and what they allow."""
+    measured = pair_costs(pair, fresh=True)
+    console = Console()
+    table = Table("rows", pair.target.name, pair.draft.name if pair.draft else "no draft")
+    for rows, seconds in measured.target.by_rows.items():
+        other = f"{1e3 * measured.draft.seconds(rows):.2f} ms" if measured.draft else "-"
+        table.add_row(str(rows), f"{1e3 * seconds:.2f} ms", other)
+    console.print(table)
+    best = max(range(17), key=lambda g: (g + 1) / measured.round_seconds(g))
+    ceiling = (best + 1) / measured.round_seconds(best) * measured.target.seconds(1)
+    console.print(
+        f"c = {measured.ratio:.3f}; with every draft accepted, gamma {best} would give "
+        f"{ceiling:.2f}x plain decoding"
+    )
+    record = {
+        "target_ms": {r: 1e3 * s for r, s in measured.target.by_rows.items()},
+        "draft_ms": {r: 1e3 * s for r, s in measured.draft.by_rows.items()}
+        if measured.draft
+        else None,
+        "machine": machine(),
+    }
+    print(json.dumps(record))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

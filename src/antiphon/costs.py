@@ -1,0 +1,138 @@
+"""What a pass costs on this machine: seconds over the number of rows, measured once.
+
+Decoding is bound by reading weights, so a pass over 8 tokens costs nearly as much as one over
+1 up to some ridge. Everything speculation can win turns on how flat that curve is and on the
+ratio of a draft pass to a target pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from antiphon.models.base import Extension, LanguageModel
+
+ROWS = (1, 2, 4, 8, 16, 32, 64)
+CACHED = 64
+"""Tokens already in the tree while a pass is timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassCosts:
+    """Median seconds of one pass, by rows; `seconds` interpolates linearly between them."""
+
+    by_rows: Mapping[int, float]
+
+    def __post_init__(self) -> None:
+        if not self.by_rows or min(self.by_rows.values()) <= 0:
+            raise ValueError("pass costs need at least one positive measurement")
+
+    def seconds(self, rows: int) -> float:
+        """Seconds of a pass over `rows` tokens (beyond the last one measured: its slope)."""
+        known = sorted(self.by_rows)
+        if rows <= known[0] or len(known) == 1:
+            return self.by_rows[known[0]]
+        upper = next((i for i, r in enumerate(known) if r >= rows), len(known) - 1)
+        lo, hi = known[upper - 1], known[upper]
+        slope = (self.by_rows[hi] - self.by_rows[lo]) / (hi - lo)
+        return max(self.by_rows[lo] + slope * (rows - lo), self.by_rows[known[0]])
+
+
+@dataclass(frozen=True, slots=True)
+class PairCosts:
+    """Pass costs of a target and of its draft (None: drafting is free, as n-grams are)."""
+
+    target: PassCosts
+    draft: PassCosts | None
+
+    def round_seconds(self, gamma: int) -> float:
+        """One speculative round: gamma draft passes and a target pass over gamma + 1 rows."""
+        drafting = self.draft.seconds(1) * gamma if self.draft else 0.0
+        return drafting + self.target.seconds(gamma + 1)
+
+    @property
+    def ratio(self) -> float:
+        """c: a draft pass in units of a target pass, both over one row."""
+        return self.draft.seconds(1) / self.target.seconds(1) if self.draft else 0.0
+
+
+def measure(model: LanguageModel, repeats: int = 5) -> PassCosts:
+    """Time passes over `ROWS` rows after `CACHED` cached tokens; median of `repeats`."""
+    by_rows: dict[int, float] = {}
+    for rows in ROWS:
+        if CACHED + rows > model.context_length:
+            break
+        tree = model.new_tree(CACHED + max(ROWS))
+        prefix = tuple(i % model.vocab_size for i in range(CACHED))
+        scores = model.forward([Extension(model, tree, prefix)])[0]
+        tree.commit(scores.nodes[-1])
+        ask = Extension(model, tree, tuple(i % model.vocab_size for i in range(rows)))
+        times = []
+        for attempt in range(repeats + 1):
+            began = time.perf_counter()
+            model.forward([ask])
+            if attempt:
+                times.append(time.perf_counter() - began)
+            tree.prune()
+        by_rows[rows] = statistics.median(times)
+    return PassCosts(by_rows)
+
+
+def measured(model: LanguageModel, key: str, fresh: bool = False) -> PassCosts:
+    """Pass costs from this machine's profile, measured and stored on the first call.
+
+    Args:
+        model: the loaded model.
+        key: what else the costs depend on: configuration, precision, device.
+        fresh: measure again even if the profile has them.
+    """
+    path = _profile_folder() / f"{_fingerprint(model.name, key)}.json"
+    if not fresh:
+        try:
+            stored = json.loads(path.read_text())
+            return PassCosts({int(rows): float(s) for rows, s in stored["seconds"].items()})
+        except (OSError, ValueError, KeyError):
+            pass
+    costs = measure(model)
+    record = {"model": model.name, "key": key, "machine": machine(), "seconds": costs.by_rows}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(json.dumps(record, indent=1))
+        partial.replace(path)
+    except OSError:
+        pass  # A read-only home costs a fresh measurement next time, nothing else.
+    return costs
+
+
+def machine() -> str:
+    """This machine in a few words: processor, cores in use, PyTorch."""
+    name = platform.processor() or platform.machine()
+    try:
+        with Path("/proc/cpuinfo").open() as lines:
+            name = next(
+                (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+                name,
+            )
+    except OSError:
+        pass
+    features = torch.backends.cpu.get_cpu_capability()
+    return f"{name}, {features}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def _profile_folder() -> Path:
+    home = os.environ.get("ANTIPHON_CACHE")
+    return (Path(home) if home else Path.home() / ".cache" / "antiphon") / "costs"
+
+
+def _fingerprint(*parts: str) -> str:
+    return hashlib.sha256("\n".join((*parts, machine())).encode()).hexdigest()[:20]

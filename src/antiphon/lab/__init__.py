@@ -1,0 +1,36 @@
+"""The lab: a tiny draft and target pair, the problems it was trained on, and the recipe.
+
+The pair ships inside the package, so everything runs without a download.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from antiphon.errors import UserError
+from antiphon.lab.problems import Problem
+
+__all__ = ["Problem", "pair_path", "problems"]
+
+_HERE = Path(__file__).parent
+
+
+def pair_path(which: str) -> Path:
+    """The folder of a bundled model, ready for `from_pretrained`.
+
+    Args:
+        which: `target`, `draft` or `value_head`.
+    """
+    if which not in ("target", "draft", "value_head"):
+        raise UserError(f"no bundled model {which!r}: choose target, draft or value_head")
+    return _HERE / "pair" / which
+
+
+def problems(split: str) -> list[Problem]:
+    """The bundled problems of a split: `test` (1,000), `calibration` (500) or `unseen` (200)."""
+    path = _HERE / "data" / f"{split}.jsonl"
+    if not path.is_file():
+        raise UserError(f"no bundled split {split!r}: choose test, calibration or unseen")
+    with path.open(encoding="utf-8") as lines:
+        return [Problem(**json.loads(line)) for line in lines]

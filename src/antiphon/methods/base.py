@@ -1,0 +1,36 @@
+"""What a decoding method is: a frozen configuration that can run one request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from antiphon.costs import PairCosts
+from antiphon.models.base import LanguageModel
+from antiphon.request import Request, Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models a method may ask: the target, a draft if there is one, and what passes cost.
+
+    Attributes:
+        target, draft: language models with one vocabulary.
+        costs: measured pass costs, for methods that choose by them; None: not measured.
+    """
+
+    target: LanguageModel
+    draft: LanguageModel | None = None
+    costs: PairCosts | None = None
+
+
+class Method(Protocol):
+    """A method's configuration. `run` is the algorithm, for one request, top to bottom."""
+
+    def check(self, models: Models) -> None:
+        """Raise UserError if these models cannot serve the method."""
+        ...
+
+    def run(self, request: Request, models: Models) -> Steps[None]:
+        """Yield events until the engine stops asking; a method need not end by itself."""
+        ...

@@ -1,0 +1,130 @@
+"""Any Hugging Face causal language model, driven through its own modeling code.
+
+The model's forward is transformers', untouched; only its cache and its attention are ours
+(`attention.py`), so that one pass can extend many trees and score chosen rows.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from antiphon.models import attention
+from antiphon.models.base import Extension, Scores
+from antiphon.models.tree import KVTree, Storage
+
+
+class HFModel:
+    """A `LanguageModel` around a transformers causal LM.
+
+    Args:
+        module: a `PreTrainedModel` with a language-model head, in eval mode.
+        name: what messages call it, usually the path it came from.
+        vocab_size: real tokens; by default the width of the embedding table.
+        precision: of its linears, for profiles and messages; by default the dtype.
+
+    Raises:
+        UserError: from `checks.supported`, for architectures trees cannot drive.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        name: str,
+        vocab_size: int | None = None,
+        precision: str | None = None,
+    ) -> None:
+        self.module = module
+        self.config: Any = module.config.get_text_config()
+        self.name = name
+        self.vocab_size = int(vocab_size or self.config.vocab_size)
+        self.context_length = int(self.config.max_position_embeddings)
+        self.device: torch.device = self.module.device
+        self.dtype: torch.dtype = self.module.get_input_embeddings().weight.dtype
+        self.precision = precision or str(self.dtype).removeprefix("torch.")
+        self._hidden: torch.Tensor | None = None
+        self.module.set_attn_implementation(attention.NAME)
+        self.module.get_output_embeddings().register_forward_pre_hook(self._remember_hidden)
+        # transformers 5.20 renamed the argument; the old name only warns until 5.40.
+        names = inspect.signature(type(module).forward).parameters
+        self._cache_argument = "cache" if "cache" in names else "past_key_values"
+
+    @property
+    def layers(self) -> int:
+        return int(self.config.num_hidden_layers)
+
+    @property
+    def kv_heads(self) -> int:
+        return int(getattr(self.config, "num_key_value_heads", self.config.num_attention_heads))
+
+    @property
+    def head_dim(self) -> int:
+        size = getattr(self.config, "head_dim", None)
+        return int(size or self.config.hidden_size // self.config.num_attention_heads)
+
+    @property
+    def bytes_per_slot(self) -> int:
+        """Bytes of keys and values one token takes in a tree."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+    def new_tree(self, capacity: int) -> KVTree:
+        return KVTree(
+            Storage(self.layers, self.kv_heads, self.head_dim, capacity, self.dtype, self.device)
+        )
+
+    @torch.no_grad()
+    def forward(self, asks: Sequence[Extension]) -> list[Scores]:
+        segments: list[attention.Segment] = []
+        nodes: list[range] = []
+        positions: list[int] = []
+        rows: list[int] = []
+        start = 0
+        for ask in asks:
+            nodes.append(ask.grow())
+            count = len(ask.tokens)
+            positions += ask.tree.positions(count)
+            rows += [start + row for row in ask.wanted]
+            segments.append(attention.Segment(ask.tree, start, count))
+            start += count
+        tokens = [token for ask in asks for token in ask.tokens]
+        cache = attention.TreeCache(segments)
+        out = self.module(
+            input_ids=torch.tensor([tokens], device=self.device),
+            position_ids=torch.tensor([positions], device=self.device),
+            logits_to_keep=torch.tensor(rows, device=self.device),
+            use_cache=True,
+            tree_cache=cache,
+            **{self._cache_argument: cache},
+        )
+        logits = out.logits[0, :, : self.vocab_size].float()
+        hidden, self._hidden = self._hidden, None
+        sizes = [len(ask.wanted) for ask in asks]
+        return [
+            Scores(
+                logits=part,
+                nodes=new,
+                hidden=state[0].clone() if ask.hidden and state is not None else None,
+            )
+            for ask, new, part, state in zip(
+                asks, nodes, logits.split(sizes), _split_hidden(hidden, sizes), strict=True
+            )
+        ]
+
+    def _remember_hidden(self, _module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self._hidden = inputs[0]
+
+
+def _split_hidden(hidden: torch.Tensor | None, sizes: list[int]) -> Sequence[torch.Tensor | None]:
+    if hidden is None:
+        return [None] * len(sizes)
+    return list(torch.split(hidden, sizes, dim=1))
+
+
+def model_name(path: str | Path) -> str:
+    """The short name of a model: its folder's, file's or hub repository's last part."""
+    return Path(str(path)).name or str(path)

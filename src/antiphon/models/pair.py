@@ -1,0 +1,254 @@
+"""ModelPair: a target and its draft, checked against each other before they are loaded."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from antiphon.errors import UserError
+from antiphon.models import linear, source
+from antiphon.models.base import Extension
+from antiphon.models.hf import HFModel, model_name
+from antiphon.models.source import Source
+
+SELF = "self"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+QUANTS = ("none", "int8", "int4")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How to load a pair.
+
+    Attributes:
+        device: "cpu", "cuda", "cuda:1", "mps", or "auto": a GPU where there is one.
+        dtype: "float32", "bfloat16", "float16", or "auto": bfloat16 on a GPU and on CPUs with
+            bfloat16 instructions, float32 elsewhere.
+        target_quant, draft_quant: "none", or weights in "int8" or "int4" (CPU).
+        slots: tokens of cache to count in the memory budget.
+    """
+
+    device: str = "auto"
+    dtype: str = "auto"
+    target_quant: str = "none"
+    draft_quant: str = "none"
+    slots: int = 2048
+
+    def __post_init__(self) -> None:
+        if self.dtype not in (*DTYPES, "auto"):
+            raise UserError(f"dtype is {self.dtype!r}: choose auto, {', '.join(DTYPES)}")
+        for field in ("target_quant", "draft_quant"):
+            if getattr(self, field) not in QUANTS:
+                flag = field.replace("_", "-")
+                raise UserError(f"--{flag} is {getattr(self, field)!r}: choose {', '.join(QUANTS)}")
+        if self.torch_device.type != "cpu" and (self.target_quant, self.draft_quant) != (
+            "none",
+            "none",
+        ):
+            raise UserError("int8 and int4 weights run on the CPU only: use --device cpu")
+
+    @property
+    def torch_device(self) -> torch.device:
+        name = self.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            device = torch.device(name)
+        except RuntimeError:
+            raise UserError(f"device is {name!r}: use cpu, cuda or cuda:N") from None
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise UserError(f"device is {name!r}, but no GPU is visible: use --device cpu")
+        return device
+
+    def precision(self, quant: str) -> str:
+        """The precision name of a model's linears."""
+        if quant != "none":
+            return quant
+        if self.dtype != "auto":
+            return self.dtype
+        return "bfloat16" if self.torch_device.type != "cpu" else linear.default_precision()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPair:
+    """A loaded target with its draft (None: it has none) and the tokenizer they share."""
+
+    target: HFModel
+    draft: HFModel | None
+    tokenizer: Any
+    eos_token_ids: frozenset[int]
+    description: str
+
+
+def load_pair(
+    target: str | None = None,
+    draft: str | None = None,
+    options: LoadOptions | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> ModelPair:
+    """Check, budget and load a pair.
+
+    Args:
+        target: folder, ``.gguf`` file or hub id; None: the bundled lab pair.
+        draft: the same, or "self" (the target drafts for itself); None: no draft, or the
+            bundled one with the bundled target.
+        options: device and precisions.
+        say: receives the memory budget, before anything is loaded.
+
+    Raises:
+        UserError: for a model that cannot be found, read or driven, a draft with another
+            vocabulary, or a pair that does not fit the memory.
+    """
+    options = options or LoadOptions()
+    if target is None:
+        from antiphon.lab import pair_path
+
+        target = str(pair_path("target"))
+        draft = str(pair_path("draft")) if draft is None else draft
+    found = source.find(target)
+    found_draft = None if draft in (None, SELF) else source.find(str(draft))
+    if found_draft is not None:
+        compare(found, found_draft)
+    real_tokens = len(found.tokenizer)
+
+    budget(found, found_draft, options, say)
+    big = load_model(found, options.precision(options.target_quant), options, real_tokens)
+    small: HFModel | None = None
+    if draft == SELF:
+        # The same weights under another name: the engine tells models apart by identity.
+        small = copy.copy(big)
+    elif found_draft is not None:
+        precision = options.precision(options.draft_quant)
+        small = load_model(found_draft, precision, options, real_tokens)
+    return ModelPair(
+        target=big,
+        draft=small,
+        tokenizer=found.tokenizer,
+        eos_token_ids=eos_tokens(found, big),
+        description=_describe(big, small, options),
+    )
+
+
+def load_model(found: Source, precision: str, options: LoadOptions, real_tokens: int) -> HFModel:
+    """Load one model, prepack its linears, and try one pass over a small tree."""
+    dtype = linear.activation_dtype(precision) if precision in QUANTS else DTYPES[precision]
+    if options.torch_device.type == "cpu":
+        dtype = linear.activation_dtype(precision)
+    module = source.load(found, dtype, options.torch_device)
+    if options.torch_device.type == "cpu":
+        linear.prepare_linears(module, precision)
+    try:
+        model = HFModel(module, model_name(found.name), real_tokens, precision)
+        tree = model.new_tree(4)
+        model.forward([Extension(model, tree, (0, 1, 2), parents=(-1, -1, 0), rows=(0, 1, 2))])
+    except Exception as error:
+        raise UserError(
+            f"{found.name}: the architecture {found.config.model_type!r} cannot be driven over "
+            f"trees ({type(error).__name__}): use a Llama-, Qwen-, Gemma- or Mistral-like model"
+        ) from error
+    return model
+
+
+def compare(target: Source, draft: Source) -> None:
+    """Raise UserError unless both models read and write the same tokens.
+
+    Real tokens are compared, not embedding widths: Qwen pads its tables differently.
+    """
+    ours, theirs = target.tokenizer.get_vocab(), draft.tokenizer.get_vocab()
+    if ours != theirs:
+        differing = sum(1 for token, index in ours.items() if theirs.get(token) != index)
+        differing = max(differing, abs(len(ours) - len(theirs)))
+        raise UserError(
+            f"{draft.name}: its vocabulary differs from {target.name}'s in {differing} of "
+            f"{len(ours)} tokens: use a draft of the same family, or --draft ngram"
+        )
+    for name in ("eos_token_id", "bos_token_id"):
+        mine, other = getattr(target.tokenizer, name), getattr(draft.tokenizer, name)
+        if mine != other:
+            raise UserError(
+                f"{draft.name}: its {name} is {other}, {target.name}'s is {mine}: "
+                "use a draft of the same family"
+            )
+
+
+def budget(
+    target: Source, draft: Source | None, options: LoadOptions, say: Callable[[str], None]
+) -> None:
+    """Say what both models and their caches will take; raise UserError if that cannot fit."""
+    needed = 0
+    for role, found, quant in (
+        ("target", target, options.target_quant),
+        ("draft", draft, options.draft_quant),
+    ):
+        if found is None:
+            continue
+        precision = options.precision(quant)
+        weights, cache = estimate(found, precision, options.slots)
+        needed += weights + cache
+        say(
+            f"{role} {model_name(found.name)}: {precision}, weights {_gib(weights)}, "
+            f"cache {_gib(cache)} for {options.slots} tokens"
+        )
+    available = available_memory(options.torch_device)
+    if available is not None:
+        say(f"memory: needs about {_gib(needed)}, {_gib(available)} available")
+        if needed > available:
+            raise UserError(
+                f"the pair needs about {_gib(needed)} of memory, {_gib(available)} is available: "
+                "use --target-quant int8, a smaller model, or fewer --max-tokens"
+            )
+
+
+def estimate(found: Source, precision: str, slots: int) -> tuple[int, int]:
+    """Bytes of weights and of `slots` cached tokens."""
+    counts = found.parameters()
+    config = found.config.get_text_config()
+    width = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "int4": 0.625}
+    rest = 4 if precision in ("float32", "float16") or precision in QUANTS else 2
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    cache = 2 * config.num_hidden_layers * heads * size * rest * slots
+    return int(counts["linear"] * width[precision] + counts["other"] * rest), cache
+
+
+def available_memory(device: torch.device) -> int | None:
+    """Free bytes on the device; None where the system does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with Path("/proc/meminfo").open() as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+
+
+def eos_tokens(found: Source, model: HFModel) -> frozenset[int]:
+    """The ids that end a text: generation config's, else the tokenizer's."""
+    generation = getattr(model.module, "generation_config", None)
+    declared = getattr(generation, "eos_token_id", None)
+    ids = declared if isinstance(declared, list) else [declared]
+    own = found.tokenizer.eos_token_id
+    return frozenset(int(i) for i in (*ids, own) if i is not None)
+
+
+def _describe(target: HFModel, draft: HFModel | None, options: LoadOptions) -> str:
+    parts = [f"{target.name} ({options.precision(options.target_quant)})"]
+    if draft is not None:
+        parts.append(f"{draft.name} ({options.precision(options.draft_quant)})")
+    return " + ".join(parts) + f" on {options.torch_device}"
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB" if count >= 2**27 else f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,141 @@
+"""Where a model comes from: a local folder, a GGUF file or a hub id; looked at, not loaded.
+
+Everything a user can get wrong about a path is found here, before a weight is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from antiphon.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model that was found, with its configuration and tokenizer.
+
+    Attributes:
+        name: as the user gave it.
+        location: folder or hub id for transformers' loaders.
+        gguf_file: the file in that folder, for GGUF.
+        config: the transformers configuration.
+        tokenizer: the transformers fast tokenizer.
+    """
+
+    name: str
+    location: str
+    gguf_file: str | None
+    config: Any
+    tokenizer: Any
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """What transformers' `from_pretrained` needs beside the location."""
+        return {"gguf_file": self.gguf_file} if self.gguf_file else {}
+
+    def parameters(self) -> dict[str, int]:
+        """Number of parameters: in linears (which may be quantised) and elsewhere."""
+        with torch.device("meta"):
+            module = AutoModelForCausalLM.from_config(self.config)
+        linears = {
+            id(m.weight): m.weight.numel()
+            for m in module.modules()
+            if isinstance(m, torch.nn.Linear)
+        }
+        embedding = module.get_input_embeddings().weight.numel()
+        total = sum({id(p): p.numel() for p in module.parameters()}.values())
+        in_linears = sum(linears.values())
+        tied = bool(getattr(self.config.get_text_config(), "tie_word_embeddings", False))
+        # A tied head gets a prepacked copy of its own; the embedding keeps its table.
+        return {
+            "linear": in_linears,
+            "other": total - in_linears + (embedding if tied else 0),
+        }
+
+
+def find(name: str) -> Source:
+    """Find a model by folder, ``.gguf`` file or hub id, and read its config and tokenizer.
+
+    Raises UserError, in one line with the fix, for anything that is not a causal LM with a
+    fast tokenizer.
+    """
+    location, gguf_file = _locate(name)
+    arguments = {"gguf_file": gguf_file} if gguf_file else {}
+    try:
+        config = AutoConfig.from_pretrained(location, **arguments)
+    except Exception as error:
+        raise UserError(_not_a_model(name, gguf_file, error)) from error
+    if type(config) not in AutoModelForCausalLM._model_mapping:
+        raise UserError(
+            f"{name}: {config.model_type!r} is not a causal language model of transformers: "
+            "give a decoder-only text model"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(location, **arguments)
+    except Exception as error:
+        raise UserError(f"{name}: no tokenizer could be read ({_first_line(error)})") from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise UserError(f"{name}: needs a fast tokenizer (tokenizer.json): convert it first")
+    return Source(name, location, gguf_file, config, tokenizer)
+
+
+def load(source: Source, dtype: torch.dtype, device: torch.device) -> Any:
+    """The transformers module in eval mode, its weights in `dtype` on `device`.
+
+    Raises UserError for weights that are missing, corrupt or too large for the memory.
+    """
+    try:
+        module = AutoModelForCausalLM.from_pretrained(
+            source.location, dtype=dtype, **source.arguments
+        )
+        return module.to(device).eval()
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise UserError(
+            f"{source.name}: not enough memory for the weights: "
+            "use a smaller model or --target-quant int8"
+        ) from error
+    except Exception as error:
+        raise UserError(
+            f"{source.name}: the weights cannot be read ({_first_line(error)}): "
+            "fetch the model again"
+        ) from error
+
+
+def _locate(name: str) -> tuple[str, str | None]:
+    path = Path(name).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise UserError(f"{name}: no such file: check the path")
+        return str(path.parent), path.name
+    if path.is_dir():
+        if (path / "config.json").is_file():
+            return str(path), None
+        files = sorted(path.glob("*.gguf"))
+        if len(files) == 1:
+            return str(path), files[0].name
+        raise UserError(f"{name}: holds no config.json: give a Hugging Face model folder")
+    if path.exists():
+        raise UserError(f"{name}: is a file, not a model: give a folder, a .gguf file or a hub id")
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return name, None
+    raise UserError(f"{name}: no such folder: check the path, or give a hub id like ORG/NAME")
+
+
+def _not_a_model(name: str, gguf_file: str | None, error: Exception) -> str:
+    if gguf_file and "architecture" in str(error):
+        return f"{name}: GGUF not supported ({_first_line(error)}): use its original weights"
+    if gguf_file:
+        return f"{name}: not a readable GGUF file ({_first_line(error)}): fetch it again"
+    if "/" in name and not Path(name).exists():
+        return f"{name}: neither a local folder nor a reachable hub id: check it, or download it"
+    return f"{name}: not a model transformers knows ({_first_line(error)})"
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:160]

@@ -1,0 +1,84 @@
+"""How a decoding method talks to the engine: it asks for forwards and commits tokens.
+
+A method is a generator for one request. It yields a tuple of `Extension`s and receives as
+many `Scores`, or it yields a `Commit` and receives nothing. `ask` and `ask_all` give both
+conversations a type and a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import torch
+
+from antiphon.models.base import Extension, Scores
+from antiphon.sampling import Randomness, SamplingParams
+
+Provenance = Literal["target", "draft", "bonus", "correction"]
+"""Who wrote a token: the target alone, the draft (accepted), the target after a whole block
+was accepted (bonus), or the target in place of a refused draft token (correction)."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Tokens that stand, in text order.
+
+    Attributes:
+        tokens: ``C`` token ids.
+        provenance: who wrote each.
+        logits: the target's raw logits ``[C, V]`` that each token was judged by.
+        proposed: the draft tokens of this round; empty where none were drafted.
+        notes: what a method adds to the round's trace, JSON-ready.
+    """
+
+    tokens: tuple[int, ...]
+    provenance: tuple[Provenance, ...]
+    logits: torch.Tensor
+    proposed: tuple[int, ...] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+Event: TypeAlias = tuple[Extension, ...] | Commit
+Steps: TypeAlias = Generator[Event, tuple[Scores, ...], T]
+"""A (part of a) method that yields `Event`s and returns a ``T``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a method knows of the request it serves.
+
+    Attributes:
+        prompt: token ids.
+        params: sampling parameters; `max_tokens` bounds the output.
+        randomness: the request's own random stream.
+        eos_token_ids: tokens after which drafting on is pointless.
+    """
+
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    randomness: Randomness
+    eos_token_ids: frozenset[int]
+
+    @property
+    def longest(self) -> int:
+        """Slots the request can need: prompt and output."""
+        return len(self.prompt) + self.params.max_tokens
+
+    def room(self, written: int) -> int:
+        """Tokens the output may still take after `written` of them."""
+        return self.params.max_tokens - written
+
+
+def ask(extension: Extension) -> Steps[Scores]:
+    """Ask for one forward and return its scores."""
+    (scores,) = yield (extension,)
+    return scores
+
+
+def ask_all(*extensions: Extension) -> Steps[tuple[Scores, ...]]:
+    """Ask for forwards that do not depend on each other; the answers come together."""
+    return (yield extensions)

@@ -1,0 +1,137 @@
+"""The commands on the bundled pair, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from antiphon.lab import pair_path, problems
+from tests.cli.test_bad_input import antiphon
+
+QUESTION = problems("test")[0].question
+
+
+def test_json_is_one_object_with_everything_cut_at_one_place() -> None:
+    outcome = antiphon("generate", QUESTION, "--json", "--max-tokens", "60", "--logprobs", "2")
+    assert outcome.returncode == 0, outcome.stderr
+    record = json.loads(outcome.stdout)
+    assert set(record) >= {"text", "token_ids", "finish_reason", "logprobs", "provenance"}
+    size = len(record["token_ids"])
+    assert size == len(record["logprobs"]) == len(record["provenance"])
+    assert size == record["statistics"]["completion_tokens"]
+    assert record["statistics"]["num_spec_steps"] > 0
+
+
+def test_methods_and_ways_of_printing_agree() -> None:
+    """Greedy: plain, speculative, self-drafted, looked up and streamed text are the same."""
+    texts = [
+        antiphon("generate", QUESTION, "--dtype", "float32", "--max-tokens", "60", *flags).stdout
+        for flags in (
+            ["--method", "autoregressive"],
+            ["--gamma", "3"],
+            ["--chains", "3"],
+            ["--draft", "self"],
+            ["--draft", "ngram"],
+            ["--stream"],
+            ["--gamma", "auto"],
+        )
+    ]
+    assert texts[0].strip()
+    assert len({text.strip() for text in texts}) == 1
+
+
+def test_a_trace_holds_every_round_and_the_result(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    outcome = antiphon("generate", QUESTION, "--trace", str(file), "--json", "--max-tokens", "40")
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    committed = [t for r in records if r["event"] == "round" for t in r["committed"]]
+    assert committed == json.loads(outcome.stdout)["token_ids"]
+    assert records[-1]["event"] == "finished"
+
+
+def test_ctrl_c_prints_what_was_written() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "antiphon", "generate", QUESTION]
+        + ["--max-tokens", "400", "--ignore-eos", "--stream", "--temperature", "1", "--seed", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.read(8)
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)
+    assert first
+    assert "Traceback" not in errors
+    assert process.returncode in (0, 130)
+    assert process.returncode == 130 or rest
+
+
+def test_the_demo_solves_a_problem_both_ways() -> None:
+    outcome = antiphon("demo", "--repeats", "1")
+    assert outcome.returncode == 0, outcome.stderr
+    for expected in ("autoregressive", "speculative", "same tokens: yes", "speed-up"):
+        assert expected in outcome.stdout
+
+
+def test_bench_ends_in_one_json_line(tmp_path: Path) -> None:
+    out = tmp_path / "laps.jsonl"
+    outcome = antiphon(
+        *("bench", "--limit", "2", "--max-tokens", "12", "--dtype", "float32"),
+        *("--methods", "autoregressive,speculative,ngram,multi-draft"),
+        *("--peers", "transformers,transformers-assisted", "--peer-dtype", "float32"),
+        *("--out", str(out)),
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    report = json.loads(outcome.stdout.splitlines()[-1])
+    assert report["ratios"].keys() == {
+        "speculative/autoregressive",
+        "ngram/autoregressive",
+        "multi-draft/autoregressive",
+        "transformers/autoregressive",
+        "transformers-assisted/autoregressive",
+    }
+    assert all(row["same_text"] == 2 for row in report["rows"])
+    assert len(out.read_text().splitlines()) == 12
+
+
+def test_bench_costs_measures_every_row_count() -> None:
+    outcome = antiphon("bench", "--costs")
+    record = json.loads(outcome.stdout.splitlines()[-1])
+    assert list(record["target_ms"]) == ["1", "2", "4", "8", "16", "32", "64"]
+
+
+def test_chat_keeps_the_conversation() -> None:
+    outcome = antiphon("chat", "--max-tokens", "20", stdin=f"{QUESTION}\nWhat is 2 + 3?\n")
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stderr.count("tok/s") == 2
+
+
+def test_methods_lists_every_method() -> None:
+    outcome = antiphon("methods")
+    assert "autoregressive" in outcome.stdout
+    assert "speculative" in outcome.stdout
+
+
+def test_importing_the_library_is_cheap() -> None:
+    """Guards lazy imports: `import antiphon` must not load transformers."""
+    code = "import sys, antiphon; print('transformers' in sys.modules)"
+    began = time.perf_counter()
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert outcome.stdout.strip() == "False"
+    assert time.perf_counter() - began < 60
+
+
+@pytest.mark.parametrize("which", ["target", "draft"])
+def test_the_bundled_models_are_small_and_pickle_free(which: str) -> None:
+    files = list(pair_path(which).iterdir())
+    assert not [f for f in files if f.suffix in (".bin", ".pt", ".pkl")]
+    assert sum(f.stat().st_size for f in files) < 24 * 2**20

@@ -1,0 +1,1 @@
+"""Laws of the loop on toy models: exactness, independence of neighbours, seeds."""
