@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import gguf
@@ -14,20 +12,10 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from antiphon.lab import pair_path
+from tests.cli.run import Outcome, antiphon
 
 
-def antiphon(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "antiphon", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-def refused(outcome: subprocess.CompletedProcess[str], fix: str) -> None:
+def refused(outcome: Outcome, fix: str) -> None:
     lines = [line for line in outcome.stderr.splitlines() if line.strip()]
     assert outcome.returncode == 2, outcome.stderr
     assert outcome.stdout == ""

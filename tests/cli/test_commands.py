@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.lab import pair_path, problems
-from tests.cli.test_bad_input import antiphon
+from tests.cli.run import antiphon
 
 QUESTION = problems("test")[0].question
 

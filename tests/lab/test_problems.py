@@ -18,7 +18,7 @@ from antiphon.lab.problems import (
     problem,
     split_of,
 )
-from antiphon.lab.templates_more import SEEN, UNSEEN
+from antiphon.lab.templates_all import SEEN, UNSEEN
 
 SUM = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 OPS = {

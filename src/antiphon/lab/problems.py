@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from antiphon.errors import UserError
-from antiphon.lab.templates_more import SEEN, UNSEEN
+from antiphon.lab.templates_all import SEEN, UNSEEN
 from antiphon.lab.words import Hand, eq
 
 SPLITS = ("train", "calibration", "test", "unseen")

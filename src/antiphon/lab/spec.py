@@ -65,10 +65,8 @@ class Plan:
         return max([self.shape.layers, *(n for start, n in self.grow if progress >= start)])
 
 
-DRAFT = Plan(Shape(2, 96, 256, 3, 1), tokens=40_000_000, seconds=400, seed=2)
-TARGET = Plan(
-    Shape(4, 128, 384, 4, 2), tokens=200_000_000, seconds=2700, grow=((0.75, 18),), seed=1
-)
+DRAFT = Plan(Shape(2, 96, 256, 3, 1), tokens=3_900_000, seed=2)
+TARGET = Plan(Shape(4, 128, 384, 4, 2), tokens=200_000_000, seconds=2300, grow=((0.8, 18),), seed=1)
 PLANS = {"draft": DRAFT, "target": TARGET}
 
 

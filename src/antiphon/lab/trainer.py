@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +47,11 @@ class Trainer:
         self.optimiser.adam_steps = self.progress.adam_steps
 
     def _optimiser(self) -> MuonAdam:
-        return MuonAdam(self.model, muon_rate=self.plan.muon_rate, adam_rate=self.plan.adam_rate)
+        return MuonAdam(self.model, muon_rate=self._muon_rate(), adam_rate=self.plan.adam_rate)
+
+    def _muon_rate(self) -> float:
+        # The updates of all layers add up in the residual stream, so more layers move less each.
+        return self.plan.muon_rate * math.sqrt(self.plan.shape.layers / self.progress.layers)
 
     def step(self) -> None:
         """One batch, one update; deepens the model first where the plan says so."""
@@ -123,3 +128,4 @@ class Trainer:
         }
         self.optimiser.attach(self.model)
         self.progress.layers = layers
+        self.optimiser.muon_rate = self._muon_rate()
