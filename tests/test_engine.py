@@ -12,8 +12,8 @@ from antiphon.engine import Engine, Vocabulary
 from antiphon.errors import UserError
 from antiphon.methods import Autoregressive, Method, Models, Speculative
 from antiphon.models.base import Extension, Scores
+from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps, ask
-from antiphon.sampling import SamplingParams
 
 METHODS: list[Method] = [
     Autoregressive(),

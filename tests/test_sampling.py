@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from antiphon.errors import UserError
+from antiphon.params import SamplingParams, check
 from antiphon.sampling import (
     Context,
     Randomness,
-    SamplingParams,
-    check,
     distribution,
     draw,
     draw_rows,

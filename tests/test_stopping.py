@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.detokenizer import Pieces
-from antiphon.sampling import SamplingParams
+from antiphon.params import SamplingParams
 from antiphon.stopping import Cut, Stopper
 
 # Pieces of bytes, so that characters may lie across tokens; one shows nothing.

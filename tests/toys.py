@@ -12,7 +12,8 @@ from antiphon.engine import Engine, Vocabulary
 from antiphon.methods.base import Models
 from antiphon.models.base import Extension, Scores
 from antiphon.models.tree import KVTree
-from antiphon.sampling import Context, SamplingParams, distribution
+from antiphon.params import SamplingParams
+from antiphon.sampling import Context, distribution
 
 
 class TableModel:

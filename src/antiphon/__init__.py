@@ -1,7 +1,7 @@
 """antiphon: speculative decoding beyond exact matching."""
 
 from antiphon.errors import UserError
-from antiphon.sampling import SamplingParams
+from antiphon.params import SamplingParams
 
 __all__ = [
     "Autoregressive",

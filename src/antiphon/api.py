@@ -11,8 +11,8 @@ from antiphon.errors import UserError
 from antiphon.methods import Autoregressive, Method, Models
 from antiphon.models.hf import HFModel
 from antiphon.models.pair import ModelPair
+from antiphon.params import SamplingParams
 from antiphon.result import Delta, Result
-from antiphon.sampling import SamplingParams
 from antiphon.trace import TraceWriter
 
 

@@ -65,8 +65,11 @@ class PairCosts:
         return self.draft.seconds(1) / self.target.seconds(1) if self.draft else 0.0
 
 
-def measure(model: LanguageModel, repeats: int = 5) -> PassCosts:
-    """Time passes over `ROWS` rows after `CACHED` cached tokens; median of `repeats`."""
+def measure(model: LanguageModel, repeats: int = 7, seconds: float = 1.5) -> PassCosts:
+    """Time passes over `ROWS` rows after `CACHED` cached tokens.
+
+    The median of at least two passes, and of up to `repeats` while `seconds` last.
+    """
     by_rows: dict[int, float] = {}
     for rows in ROWS:
         if CACHED + rows > model.context_length:
@@ -76,14 +79,13 @@ def measure(model: LanguageModel, repeats: int = 5) -> PassCosts:
         scores = model.forward([Extension(model, tree, prefix)])[0]
         tree.commit(scores.nodes[-1])
         ask = Extension(model, tree, tuple(i % model.vocab_size for i in range(rows)))
-        times = []
-        for attempt in range(repeats + 1):
+        times: list[float] = []
+        while len(times) < 3 or (len(times) <= repeats and sum(times) < seconds):
             began = time.perf_counter()
             model.forward([ask])
-            if attempt:
-                times.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - began)
             tree.prune()
-        by_rows[rows] = statistics.median(times)
+        by_rows[rows] = statistics.median(times[1:])  # The first pass warms up.
     return PassCosts(by_rows)
 
 

@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import torch
 
 from antiphon.models.base import Extension, Scores
-from antiphon.sampling import Randomness, SamplingParams
+from antiphon.params import SamplingParams
+from antiphon.sampling import Randomness
 
 Provenance = Literal["target", "draft", "bonus", "correction"]
 """Who wrote a token: the target alone, the draft (accepted), the target after a whole block

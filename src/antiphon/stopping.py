@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from antiphon.detokenizer import Detokenizes
-from antiphon.sampling import SamplingParams
+from antiphon.params import SamplingParams
 
 FinishReason = Literal["stop", "length"]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import gguf
 import pytest
 import torch
+from tests.cli.run import Outcome, antiphon
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from antiphon.lab import pair_path
-from tests.cli.run import Outcome, antiphon
 
 
 def refused(outcome: Outcome, fix: str) -> None:

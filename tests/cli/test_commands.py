@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.cli.run import antiphon
 
 from antiphon.lab import pair_path, problems
-from tests.cli.run import antiphon
 
 QUESTION = problems("test")[0].question
 
@@ -58,8 +58,10 @@ def test_a_trace_holds_every_round_and_the_result(tmp_path: Path) -> None:
 
 def test_ctrl_c_prints_what_was_written() -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "antiphon", "generate", QUESTION]
-        + ["--max-tokens", "400", "--ignore-eos", "--stream", "--temperature", "1", "--seed", "1"],
+        [
+            *(sys.executable, "-m", "antiphon", "generate", QUESTION, "--stream"),
+            *("--max-tokens", "400", "--ignore-eos", "--temperature", "1", "--seed", "1"),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -11,7 +11,7 @@ from tests.toys import TableModel, exact_outputs, toy_engine
 
 from antiphon.errors import UserError
 from antiphon.methods import Autoregressive, Speculative
-from antiphon.sampling import SamplingParams
+from antiphon.params import SamplingParams
 
 PROMPT = (1, 0, 2)
 GREEDY_SETTINGS = [

@@ -14,7 +14,7 @@ from antiphon.errors import UserError
 from antiphon.methods import Autoregressive, Method, Speculative
 from antiphon.models import source
 from antiphon.models.pair import DTYPES, SELF, ModelPair
-from antiphon.sampling import SamplingParams
+from antiphon.params import SamplingParams
 
 PEERS = ("transformers", "transformers-assisted")
 
@@ -26,7 +26,7 @@ class Lap:
     Attributes:
         token_ids: per prompt, end token included.
         seconds: wall time, prompts' prefill included.
-        decode_seconds, decode_tokens: without prefill, where a contestant can tell; else 0.
+        decode_seconds, decode_tokens: after the first tokens, which come with the prefill.
     """
 
     token_ids: tuple[tuple[int, ...], ...]
@@ -64,15 +64,13 @@ class Ours:
         error = next((result.error for result in flat if result.error), None)
         if error:
             raise RuntimeError(f"{self.name}: {error}")
-        single = len(flat) == 1
-        stats = flat[0].statistics
+        # All prompts of a lap are read together: from the last first token on, only decoding.
+        reading = max(result.statistics.prefill_seconds for result in flat)
         return Lap(
             token_ids=tuple(result.token_ids for result in flat),
             seconds=seconds,
-            decode_seconds=stats.decode_seconds if single else 0.0,
-            decode_tokens=stats.completion_tokens - len(flat[0].rounds[0].committed)
-            if single
-            else 0,
+            decode_seconds=seconds - reading,
+            decode_tokens=sum(len(r.token_ids) - len(r.rounds[0].committed) for r in flat),
         )
 
 
@@ -87,8 +85,10 @@ class Transformers:
 
     def run(self, prompts: Sequence[str], params: SamplingParams) -> Lap:
         outputs = []
+        decode_seconds, decode_tokens = 0.0, 0
         began = time.perf_counter()
         for prompt in prompts:
+            watch = _FirstToken()
             ids = torch.tensor([encode(self.pair, prompt)], device=self.target.device)
             torch.manual_seed(params.seed or 0)
             sampling: dict[str, Any] = {"do_sample": False}
@@ -107,10 +107,28 @@ class Transformers:
                     eos_token_id=sorted(self.pair.eos_token_ids),
                     pad_token_id=min(self.pair.eos_token_ids),
                     repetition_penalty=1.0,
+                    streamer=watch,
                     **sampling,
                 )
             outputs.append(tuple(out[0, ids.shape[1] :].tolist()))
-        return Lap(tuple(outputs), time.perf_counter() - began)
+            decode_seconds += time.perf_counter() - watch.at
+            decode_tokens += len(outputs[-1]) - watch.tokens
+        return Lap(tuple(outputs), time.perf_counter() - began, decode_seconds, decode_tokens)
+
+
+class _FirstToken:
+    """A transformers streamer that only notes when the first new tokens came, and how many."""
+
+    def __init__(self) -> None:
+        self.calls, self.at, self.tokens = 0, 0.0, 0
+
+    def put(self, value: torch.Tensor) -> None:
+        self.calls += 1
+        if self.calls == 2:  # The first call brings the prompt.
+            self.at, self.tokens = time.perf_counter(), value.numel()
+
+    def end(self) -> None:
+        """The text is complete."""
 
 
 def contestants(

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from rich.progress import track
 
 from antiphon.bench.contestants import Contestant, Lap
-from antiphon.sampling import SamplingParams
+from antiphon.params import SamplingParams
 
 RESAMPLES = 2000
 
@@ -27,9 +28,10 @@ class Row:
 
     Attributes:
         tokens_per_second: all tokens / all seconds, prefill included.
-        decode_tokens_per_second: without prefill; 0 where a contestant cannot tell.
+        decode_tokens_per_second: tokens after the first ones / seconds after them.
         ratio, ratio_low, ratio_high: of `tokens_per_second` to the first contestant's, with
             the bootstrap's 2.5 and 97.5 percentiles.
+        decode_ratio, decode_ratio_low, decode_ratio_high: the same, of the decode speeds.
         same_text: prompts on which it wrote the first contestant's very tokens.
     """
 
@@ -39,6 +41,9 @@ class Row:
     ratio: float
     ratio_low: float
     ratio_high: float
+    decode_ratio: float
+    decode_ratio_low: float
+    decode_ratio_high: float
     same_text: int
 
 
@@ -56,7 +61,8 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         first = self.rows[0].name
         ratios = {f"{row.name}/{first}": row.ratio for row in self.rows[1:]}
-        return asdict(self) | {"ratios": ratios}
+        decode = {f"{row.name}/{first}": row.decode_ratio for row in self.rows[1:]}
+        return asdict(self) | {"ratios": ratios, "decode_ratios": decode}
 
 
 def race(
@@ -94,29 +100,46 @@ def race(
 
 
 def _row(name: str, laps: Sequence[Lap], first: Sequence[Lap]) -> Row:
-    tokens = np.array([[lap.tokens for lap in laps], [lap.tokens for lap in first]], dtype=float)
-    seconds = np.array([[lap.seconds for lap in laps], [lap.seconds for lap in first]])
-    picks = np.random.default_rng(0).integers(0, len(laps), (RESAMPLES, len(laps)))
-    mine = tokens[0][picks].sum(1) / seconds[0][picks].sum(1)
-    theirs = tokens[1][picks].sum(1) / seconds[1][picks].sum(1)
-    low, high = np.percentile(mine / theirs, [2.5, 97.5])
-    speed = tokens.sum(1) / seconds.sum(1)
-    decode_seconds = sum(lap.decode_seconds for lap in laps)
-    decode_tokens = sum(lap.decode_tokens for lap in laps)
     same = sum(
         a == b
         for lap, other in zip(laps, first, strict=True)
         for a, b in zip(lap.token_ids, other.token_ids, strict=True)
     )
+    speed, ratio, low, high = _compare(
+        [(lap.tokens, lap.seconds) for lap in laps],
+        [(lap.tokens, lap.seconds) for lap in first],
+    )
+    decode_speed, decode_ratio, decode_low, decode_high = _compare(
+        [(lap.decode_tokens, lap.decode_seconds) for lap in laps],
+        [(lap.decode_tokens, lap.decode_seconds) for lap in first],
+    )
     return Row(
         name=name,
-        tokens_per_second=float(speed[0]),
-        decode_tokens_per_second=decode_tokens / decode_seconds if decode_seconds else 0.0,
-        ratio=float(speed[0] / speed[1]),
-        ratio_low=float(low),
-        ratio_high=float(high),
+        tokens_per_second=speed,
+        decode_tokens_per_second=decode_speed,
+        ratio=ratio,
+        ratio_low=low,
+        ratio_high=high,
+        decode_ratio=decode_ratio,
+        decode_ratio_low=decode_low,
+        decode_ratio_high=decode_high,
         same_text=same,
     )
+
+
+def _compare(
+    mine: Sequence[tuple[int, float]], theirs: Sequence[tuple[int, float]]
+) -> tuple[float, float, float, float]:
+    """My speed, its ratio to theirs, and the ratio's bootstrap interval over laps."""
+    a, b = np.array(mine, dtype=float), np.array(theirs, dtype=float)
+    picks = np.random.default_rng(0).integers(0, len(a), (RESAMPLES, len(a)))
+
+    def speed(laps: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.asarray(laps[..., 0].sum(-1) / np.maximum(laps[..., 1].sum(-1), 1e-9))
+
+    low, high = np.percentile(speed(a[picks]) / np.maximum(speed(b[picks]), 1e-9), [2.5, 97.5])
+    mean, other = float(speed(a)), float(speed(b))
+    return mean, mean / max(other, 1e-9), float(low), float(high)
 
 
 def _append(out: Path, name: str, repeat: int, group: int, lap: Lap) -> None:

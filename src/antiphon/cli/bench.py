@@ -16,6 +16,7 @@ from antiphon.bench.prompts import load_prompts
 from antiphon.bench.race import Report, race
 from antiphon.cli import options as opt
 from antiphon.costs import machine
+from antiphon.drafting.length import best_length
 from antiphon.errors import UserError
 from antiphon.models.pair import ModelPair
 
@@ -76,14 +77,17 @@ def bench(
 def print_report(report: Report, pair: ModelPair) -> None:
     """The table, the ratios to the first contestant, and the JSON line for machines."""
     console = Console()
-    table = Table("contestant", "tok/s", "decode tok/s", "ratio to first (95 %)", "same text")
+    table = Table(
+        "contestant", "tok/s", "ratio (95 %)", "decode tok/s", "ratio (95 %)", "same text"
+    )
     for row in report.rows:
         table.add_row(
             row.name,
             f"{row.tokens_per_second:.2f}",
-            f"{row.decode_tokens_per_second:.2f}" if row.decode_tokens_per_second else "-",
             f"{row.ratio:.2f} ({row.ratio_low:.2f} to {row.ratio_high:.2f})",
-            f"{row.same_text}/{report.prompts}",
+            f"{row.decode_tokens_per_second:.2f}",
+            f"{row.decode_ratio:.2f} ({row.decode_ratio_low:.2f} to {row.decode_ratio_high:.2f})",
+            f"{row.same_text}/{report.prompts * report.repeats}",
         )
     console.print(f"{pair.description}; {report.prompts} prompts; {machine()}")
     console.print(table)
@@ -99,12 +103,12 @@ def print_costs(pair: ModelPair) -> None:
         other = f"{1e3 * measured.draft.seconds(rows):.2f} ms" if measured.draft else "-"
         table.add_row(str(rows), f"{1e3 * seconds:.2f} ms", other)
     console.print(table)
-    best = max(range(17), key=lambda g: (g + 1) / measured.round_seconds(g))
-    ceiling = (best + 1) / measured.round_seconds(best) * measured.target.seconds(1)
-    console.print(
-        f"c = {measured.ratio:.3f}; with every draft accepted, gamma {best} would give "
-        f"{ceiling:.2f}x plain decoding"
-    )
+    console.print(f"c = {measured.ratio:.3f} (a draft pass in target passes)")
+    outlook = Table("share of drafts accepted", "best gamma", "predicted speed-up")
+    for acceptance in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95):
+        gamma, gain = best_length(acceptance, measured)
+        outlook.add_row(f"{acceptance:.0%}", str(gamma), f"{gain:.2f}x")
+    console.print(outlook)
     record = {
         "target_ms": {r: 1e3 * s for r, s in measured.target.by_rows.items()},
         "draft_ms": {r: 1e3 * s for r, s in measured.draft.by_rows.items()}

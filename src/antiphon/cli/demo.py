@@ -15,8 +15,8 @@ from antiphon.errors import UserError
 from antiphon.lab import problems
 from antiphon.methods import METHODS, Autoregressive, Method, Speculative
 from antiphon.models.pair import load_pair
+from antiphon.params import SamplingParams
 from antiphon.result import Result
-from antiphon.sampling import SamplingParams
 
 
 def demo(

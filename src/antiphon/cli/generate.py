@@ -13,12 +13,13 @@ from rich.console import Console
 from antiphon.api import encode, encode_messages, make_engine, needs_costs, pair_costs
 from antiphon.cli import options as opt
 from antiphon.cli.show import Painter, legend, painted, summary
+from antiphon.drafting.length import best_length
 from antiphon.engine import Engine
 from antiphon.errors import UserError
-from antiphon.methods import Method
+from antiphon.methods import Method, Speculative
 from antiphon.models.pair import ModelPair
+from antiphon.params import SamplingParams
 from antiphon.result import Result
-from antiphon.sampling import SamplingParams
 from antiphon.trace import TraceWriter
 
 
@@ -82,6 +83,7 @@ def generate(
         raise UserError("the prompt is empty: give it as an argument or on standard input")
     pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, quiet=as_json)
     ids = encode(pair, text, chat)
+    warn_if_slow(pair, chosen)
     writer = TraceWriter(trace) if trace else None
     try:
         engine = make_engine(pair, batch=n, costs=needs_costs(chosen), trace=writer)
@@ -176,6 +178,7 @@ def chat(
     has_draft = draft is not None or target is None
     chosen = opt.build_method(method, draft, has_draft, gamma, chains, confidence)
     pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads)
+    warn_if_slow(pair, chosen)
     engine = make_engine(pair, costs=needs_costs(chosen))
     messages = [{"role": "system", "content": system}] if system else []
     while True:
@@ -193,11 +196,17 @@ def chat(
             messages.append({"role": "assistant", "content": result.text})
 
 
-def warn_if_slow(pair: ModelPair) -> None:
-    """Say so where measured costs rule speculation out, whatever the draft gets right."""
-    costs = pair_costs(pair)
-    best = max((g + 1) / costs.round_seconds(g) for g in range(1, 17))
-    if costs.draft is not None and best <= 1 / costs.target.seconds(1):
+def warn_if_slow(pair: ModelPair, method: Method) -> None:
+    """Say so where measured costs rule speculation out, whatever the draft gets right.
+
+    Pass costs are measured once per machine and pair, and kept in a profile.
+    """
+    if not isinstance(method, Speculative) or method.drafter != "model" or pair.draft is None:
+        return
+    _, gain = best_length(1.0, pair_costs(pair))
+    if gain <= 1.0:
         typer.echo(
-            "warning: with these pass costs speculation cannot beat plain decoding", err=True
+            "warning: by the measured pass costs speculation cannot beat plain decoding here, "
+            "however good the draft: use --method autoregressive",
+            err=True,
         )

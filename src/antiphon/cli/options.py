@@ -9,7 +9,7 @@ import typer
 from antiphon.errors import UserError
 from antiphon.methods import METHODS, Autoregressive, Method, Speculative
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
-from antiphon.sampling import SamplingParams
+from antiphon.params import SamplingParams
 
 _MODELS, _METHOD, _TEXT = "Models", "Method", "Sampling"
 

@@ -61,7 +61,7 @@ class FittedLength:
         return self.accepted / self.judged
 
     def next(self) -> int:
-        best = max(range(LONGEST + 1), key=lambda g: expected_speed(self.acceptance, g, self.costs))
+        best, _ = best_length(self.acceptance, self.costs)
         self.idle = self.idle + 1 if best == 0 else 0
         return 1 if best == 0 and self.idle % self.probe == 0 else best
 
@@ -82,3 +82,9 @@ def expected_tokens(acceptance: float, gamma: int) -> float:
 def expected_speed(acceptance: float, gamma: int, costs: PairCosts) -> float:
     """Expected tokens per second of rounds with this block length."""
     return expected_tokens(acceptance, gamma) / costs.round_seconds(gamma)
+
+
+def best_length(acceptance: float, costs: PairCosts) -> tuple[int, float]:
+    """The block length that is expected to be fastest, and its speed-up over plain decoding."""
+    best = max(range(LONGEST + 1), key=lambda g: expected_speed(acceptance, g, costs))
+    return best, expected_speed(acceptance, best, costs) * costs.target.seconds(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -122,7 +121,7 @@ def load_pair(
     small: HFModel | None = None
     if draft == SELF:
         # The same weights under another name: the engine tells models apart by identity.
-        small = copy.copy(big)
+        small = HFModel(big.module, big.name, real_tokens, big.precision)
     elif found_draft is not None:
         precision = options.precision(options.draft_quant)
         small = load_model(found_draft, precision, options, real_tokens)
