@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from antiphon.costs import PairCosts, measured
 from antiphon.detokenizer import Detokenizer
@@ -102,7 +102,9 @@ def needs_costs(method: Method) -> bool:
     return getattr(method, "gamma", None) == "auto"
 
 
-def pair_costs(pair: ModelPair, fresh: bool = False) -> PairCosts:
+def pair_costs(
+    pair: ModelPair, fresh: bool = False, say: Callable[[str], None] = lambda _: None
+) -> PairCosts:
     """Both models' pass costs, from this machine's profile or measured now."""
 
     def costs_key(model: HFModel) -> str:
@@ -111,8 +113,8 @@ def pair_costs(pair: ModelPair, fresh: bool = False) -> PairCosts:
 
     draft = pair.draft
     return PairCosts(
-        target=measured(pair.target, costs_key(pair.target), fresh),
-        draft=measured(draft, costs_key(draft), fresh) if draft is not None else None,
+        target=measured(pair.target, costs_key(pair.target), fresh, say),
+        draft=measured(draft, costs_key(draft), fresh, say) if draft is not None else None,
     )
 
 

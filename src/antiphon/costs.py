@@ -13,7 +13,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,13 +89,19 @@ def measure(model: LanguageModel, repeats: int = 7, seconds: float = 1.5) -> Pas
     return PassCosts(by_rows)
 
 
-def measured(model: LanguageModel, key: str, fresh: bool = False) -> PassCosts:
+def measured(
+    model: LanguageModel,
+    key: str,
+    fresh: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> PassCosts:
     """Pass costs from this machine's profile, measured and stored on the first call.
 
     Args:
         model: the loaded model.
         key: what else the costs depend on: configuration, precision, device.
         fresh: measure again even if the profile has them.
+        say: is told before a measurement, which takes a while on a large model.
     """
     path = _profile_folder() / f"{_fingerprint(model.name, key)}.json"
     if not fresh:
@@ -104,6 +110,7 @@ def measured(model: LanguageModel, key: str, fresh: bool = False) -> PassCosts:
             return PassCosts({int(rows): float(s) for rows, s in stored["seconds"].items()})
         except (OSError, ValueError, KeyError):
             pass
+    say(f"measuring the pass costs of {model.name}, once for this machine and precision")
     costs = measure(model)
     record = {"model": model.name, "key": key, "machine": machine(), "seconds": costs.by_rows}
     try:

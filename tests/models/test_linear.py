@@ -16,7 +16,7 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3, "int8": 3e-2, "
 
 def supported(precision: str) -> bool:
     model = nn.Sequential(nn.Linear(64, 32))
-    return packing.prepare_linears(model, precision).packed == 1
+    return packing.prepare_linears(model, precision, smallest=0).packed == 1
 
 
 PRECISIONS = [name for name in packing.KERNELS if supported(name)]
@@ -24,7 +24,7 @@ PRECISIONS = [name for name in packing.KERNELS if supported(name)]
 
 def packed(layer: nn.Linear, precision: str) -> nn.Module:
     model = nn.Sequential(layer)
-    packing.prepare_linears(model, precision)
+    packing.prepare_linears(model, precision, smallest=0)
     return model[0]
 
 
@@ -91,13 +91,13 @@ def test_float_weights_go_as_they_are_packed() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "pack", pack)
-        packing.prepare_linears(model, "float16")
+        packing.prepare_linears(model, "float16", smallest=0)
     assert alive == [4, 3, 2, 1]
 
 
 def test_another_device_keeps_the_plain_linear() -> None:
     model = nn.Sequential(nn.Linear(8, 8, device="meta"))
-    report = packing.prepare_linears(model, "int8")
+    report = packing.prepare_linears(model, "int8", smallest=0)
     assert report.packed == 0
     assert report.kept == {"0": "packed linears run on the CPU, not meta"}
 
@@ -117,7 +117,7 @@ def test_a_missing_kernel_leaves_the_plain_linear(
 
     monkeypatch.setattr(packing.Float16Linear, "pack", refuse)
     model = nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 8))
-    report = packing.prepare_linears(model, "float16")
+    report = packing.prepare_linears(model, "float16", smallest=0)
     assert report.packed == 0
     assert type(model[0]) is nn.Linear
     assert sum("no such instruction" in message for message in caplog.messages) == 1
@@ -133,7 +133,7 @@ def test_a_tied_embedding_keeps_its_table() -> None:
 
     model = Tied()
     table = model.embed.weight.detach().clone()
-    packing.prepare_linears(model, "int8")
+    packing.prepare_linears(model, "int8", smallest=0)
     assert torch.equal(model.embed.weight, table)
     assert isinstance(model.head, packing.PackedLinear)
     assert packing.weight_bytes(model) == table.numel() * 4 + 32 * 64 + 4 * 32
@@ -141,4 +141,11 @@ def test_a_tied_embedding_keeps_its_table() -> None:
 
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(UserError, match="choose float32"):
-        packing.prepare_linears(nn.Linear(2, 2), "int3")
+        packing.prepare_linears(nn.Linear(2, 2), "int3", smallest=0)
+
+
+def test_tiny_float_linears_stay_plain() -> None:
+    """A oneDNN call costs more than a tiny product: the bundled pair is faster without."""
+    model = nn.Sequential(nn.Linear(64, 32), nn.Linear(1024, 512))
+    report = packing.prepare_linears(model, "float32")
+    assert (report.packed, report.small, report.kept) == (1, 1, {})

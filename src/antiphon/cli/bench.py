@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
+from datetime import date
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -50,13 +53,15 @@ def bench(
     costs: Annotated[
         bool, typer.Option("--costs", help="Measure pass costs over 1 to 64 rows and stop.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Append every run to this JSONL file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Append every lap to this JSONL file.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Keep the final JSON here.")] = None,
 ) -> None:
     """Race methods and peers on the same prompts; ratios with their spread, then one JSON line."""
     if limit < 1 or repeats < 1 or batch < 1:
         raise UserError("--limit, --repeats and --batch are whole numbers >= 1")
     if costs:
-        print_costs(opt.load(target, draft, device, dtype, target_quant, draft_quant, threads))
+        pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads)
+        finish(print_costs(pair) | {"pair": pair.description}, record)
         return
     questions = load_prompts(task, data, limit)
     params = opt.sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
@@ -72,10 +77,23 @@ def bench(
     )
     report = race(racers, questions, params, repeats, out)
     print_report(report, pair)
+    peer = {"peer_dtype": peer_dtype} if peers else {}
+    run = {"task": task, "gamma": gamma, "seed": seed} | peer
+    finish(report.to_json() | {"pair": pair.description} | run, record)
+
+
+def finish(result: dict[str, Any], record: Path | None) -> None:
+    """The JSON line for machines, last; and the same with its command in a file."""
+    result = result | {"machine": machine(), "date": date.today().isoformat()}
+    print(json.dumps(result))
+    if record is not None:
+        command = shlex.join(["antiphon", *sys.argv[1:]])
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps({"command": command} | result, indent=1) + "\n")
 
 
 def print_report(report: Report, pair: ModelPair) -> None:
-    """The table, the ratios to the first contestant, and the JSON line for machines."""
+    """The table, with ratios to the first contestant."""
     console = Console()
     table = Table(
         "contestant", "tok/s", "ratio (95 %)", "decode tok/s", "ratio (95 %)", "same text"
@@ -91,11 +109,10 @@ def print_report(report: Report, pair: ModelPair) -> None:
         )
     console.print(f"{pair.description}; {report.prompts} prompts; {machine()}")
     console.print(table)
-    print(json.dumps(report.to_json() | {"pair": pair.description, "machine": machine()}))
 
 
-def print_costs(pair: ModelPair) -> None:
-    """Milliseconds of a pass over 1 to 64 rows, and what they allow."""
+def print_costs(pair: ModelPair) -> dict[str, Any]:
+    """Milliseconds of a pass over 1 to 64 rows, and what they allow; returns them."""
     measured = pair_costs(pair, fresh=True)
     console = Console()
     table = Table("rows", pair.target.name, pair.draft.name if pair.draft else "no draft")
@@ -109,14 +126,12 @@ def print_costs(pair: ModelPair) -> None:
         gamma, gain = best_length(acceptance, measured)
         outlook.add_row(f"{acceptance:.0%}", str(gamma), f"{gain:.2f}x")
     console.print(outlook)
-    record = {
+    return {
         "target_ms": {r: 1e3 * s for r, s in measured.target.by_rows.items()},
         "draft_ms": {r: 1e3 * s for r, s in measured.draft.by_rows.items()}
         if measured.draft
         else None,
-        "machine": machine(),
     }
-    print(json.dumps(record))
 
 
 def _names(text: str) -> list[str]:

@@ -203,7 +203,8 @@ def warn_if_slow(pair: ModelPair, method: Method) -> None:
     """
     if not isinstance(method, Speculative) or method.drafter != "model" or pair.draft is None:
         return
-    _, gain = best_length(1.0, pair_costs(pair))
+    costs = pair_costs(pair, say=lambda line: typer.echo(line, err=True))
+    _, gain = best_length(1.0, costs)
     if gain <= 1.0:
         typer.echo(
             "warning: by the measured pass costs speculation cannot beat plain decoding here, "

@@ -40,10 +40,12 @@ class PackedLinear(nn.Module):
 
     Attributes:
         compute_dtype: what the kernel takes and gives.
+        smallest: weights with fewer elements are faster as plain linears.
         packed_bytes: what the weight takes, scales included, bias excluded.
     """
 
     compute_dtype: ClassVar[torch.dtype] = torch.float32
+    smallest: ClassVar[int] = 0
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -71,6 +73,9 @@ class PackedLinear(nn.Module):
 
 class Float32Linear(PackedLinear):
     """float32 through oneDNN, whose layout stays fast beyond one row."""
+
+    # A call takes about 40 microseconds before it computes: tiny weights are faster plain.
+    smallest = 2**18
 
     def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
         weight = weight.to(self.compute_dtype).contiguous()
@@ -176,13 +181,14 @@ KERNELS: dict[str, type[PackedLinear]] = {
 
 @dataclass(slots=True)
 class Report:
-    """What `prepare_linears` did: linears packed, and those left as they were, with reasons."""
+    """What `prepare_linears` did: linears packed, too small, and refused, with the reasons."""
 
     packed: int = 0
+    small: int = 0
     kept: dict[str, str] = field(default_factory=dict)
 
 
-def prepare_linears(module: nn.Module, precision: str) -> Report:
+def prepare_linears(module: nn.Module, precision: str, smallest: int | None = None) -> Report:
     """Replace every `nn.Linear` of `module` by a packed one, one after the other.
 
     The float weights go as they are packed, so the peak is one weight above the larger of the
@@ -192,11 +198,13 @@ def prepare_linears(module: nn.Module, precision: str) -> Report:
     Args:
         module: a loaded model on the CPU.
         precision: a key of `KERNELS`.
+        smallest: weights with fewer elements stay plain; None: the kernel's own bound.
 
     Raises:
         UserError: for another precision.
     """
     kernel = _kernel(precision)
+    least = kernel.smallest if smallest is None else smallest
     report = Report()
     # Parents alone are held, and each child only while it is packed: a list of all modules
     # would keep every float weight alive until the last is packed.
@@ -205,6 +213,9 @@ def prepare_linears(module: nn.Module, precision: str) -> Report:
         for child_name in list(parent._modules):
             child = parent._modules[child_name]
             if type(child) is not nn.Linear:
+                continue
+            if child.weight.numel() < least:
+                report.small += 1
                 continue
             try:
                 if child.weight.device.type != "cpu":

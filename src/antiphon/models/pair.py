@@ -114,6 +114,8 @@ def load_pair(
     found_draft = None if draft in (None, SELF) else source.find(str(draft))
     if found_draft is not None:
         compare(found, found_draft)
+        if found.tokenizer.chat_template != found_draft.tokenizer.chat_template:
+            say("note: the draft has another chat template; the target's is used for both")
     real_tokens = len(found.tokenizer)
 
     budget(found, found_draft, options, say)

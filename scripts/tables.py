@@ -1,0 +1,86 @@
+"""Fills the tables of README.md and docs/ from the stored records in docs/records/.
+
+A table stands between `<!-- table:NAME -->` and `<!-- /table:NAME -->`; NAME is a record's file
+name. `--check` changes nothing and fails if a table is not what its record says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "docs" / "records"
+PLACE = re.compile(r"(<!-- table:([\w-]+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
+
+
+def race(record: dict[str, Any]) -> list[str]:
+    """A bench record: one row a contestant, ratios to the first."""
+    runs = record["prompts"] * record["repeats"]
+    lines = [
+        "| | tok/s | ratio (95 %) | decoding only, tok/s | ratio (95 %) | same tokens |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for i, row in enumerate(record["rows"]):
+        cells = [row["name"], f"{row['tokens_per_second']:.2f}"]
+        for prefix in ("", "decode_"):
+            if prefix:
+                cells.append(f"{row['decode_tokens_per_second']:.2f}")
+            ratio, low, high = (row[f"{prefix}ratio{end}"] for end in ("", "_low", "_high"))
+            cells.append("1" if i == 0 else f"{ratio:.2f} ({low:.2f} to {high:.2f})")
+        cells.append(f"{row['same_text']}/{runs}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def costs(record: dict[str, Any]) -> list[str]:
+    """A `bench --costs` record: milliseconds by rows."""
+    rows = list(record["target_ms"])
+    lines = ["| rows | " + " | ".join(rows) + " |", "| --- " * (len(rows) + 1) + "|"]
+    for role in ("target", "draft"):
+        times = record.get(f"{role}_ms")
+        if times:
+            cells = [f"{times[r]:.1f}" for r in rows]
+            lines.append(f"| {role}, ms | " + " | ".join(cells) + " |")
+    return lines
+
+
+def table(name: str) -> str:
+    """The Markdown of a record, its conditions below it."""
+    record = json.loads((RECORDS / f"{name}.json").read_text())
+    lines = race(record) if "rows" in record else costs(record)
+    note = f"{record['pair']}; {record['machine']}; {record['date']}."
+    if "rows" in record:
+        note += (
+            f" {record['prompts']} prompts, at most {record['max_tokens']} tokens, "
+            f"temperature {record['temperature']:g}, batch {record['batch']}."
+        )
+        if "peer_dtype" in record:
+            note += f" Peers in {record['peer_dtype']}."
+    return "\n".join([*lines, "", note, "", f"`{record['command']}`", ""])
+
+
+def filled(text: str) -> str:
+    """A page with every table made anew."""
+    return PLACE.sub(lambda m: f"{m[1]}\n{table(m[2])}\n{m[3]}", text)
+
+
+def main() -> int:
+    """Fill all pages, or with `--check` name the stale ones."""
+    stale = []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        if (fresh := filled(text)) != text:
+            stale.append(page.relative_to(ROOT))
+            if "--check" not in sys.argv:
+                page.write_text(fresh, encoding="utf-8")
+    for page in stale:
+        print(f"{'stale' if '--check' in sys.argv else 'filled'}: {page}")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
