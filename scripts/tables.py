@@ -36,6 +36,14 @@ def race(record: dict[str, Any]) -> list[str]:
     return lines
 
 
+def equality(record: dict[str, Any]) -> list[str]:
+    """A race run for its texts alone, on a machine too busy to time it."""
+    lines = ["| | same tokens |", "| --- | --- |"]
+    return lines + [
+        f"| {row['name']} | {row['same_text']}/{record['prompts']} |" for row in record["rows"]
+    ]
+
+
 def costs(record: dict[str, Any]) -> list[str]:
     """A `bench --costs` record: milliseconds by rows."""
     rows = list(record["target_ms"])
@@ -51,7 +59,10 @@ def costs(record: dict[str, Any]) -> list[str]:
 def table(name: str) -> str:
     """The Markdown of a record, its conditions below it."""
     record = json.loads((RECORDS / f"{name}.json").read_text())
-    lines = race(record) if "rows" in record else costs(record)
+    if record.get("kind") == "equality":
+        lines = equality(record)
+    else:
+        lines = race(record) if "rows" in record else costs(record)
     note = f"{record['pair']}; {record['machine']}; {record['date']}."
     if "rows" in record:
         note += (

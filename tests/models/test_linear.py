@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from antiphon.errors import UserError
+from antiphon.models import kernels
 from antiphon.models import linear as packing
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3, "int8": 3e-2, "int4": 1.5e-1}
@@ -19,7 +20,7 @@ def supported(precision: str) -> bool:
     return packing.prepare_linears(model, precision, smallest=0).packed == 1
 
 
-PRECISIONS = [name for name in packing.KERNELS if supported(name)]
+PRECISIONS = [name for name in kernels.KERNELS if supported(name)]
 
 
 def packed(layer: nn.Linear, precision: str) -> nn.Module:
@@ -82,10 +83,10 @@ def test_float_weights_go_as_they_are_packed() -> None:
     model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64)) for _ in range(4)))
     weights = [weakref.ref(layer[0].weight) for layer in model]
     alive = []
-    kernel = packing.KERNELS["float16"]
+    kernel = kernels.KERNELS["float16"]
     original = kernel.pack
 
-    def pack(self: packing.PackedLinear, weight: torch.Tensor) -> object:
+    def pack(self: kernels.PackedLinear, weight: torch.Tensor) -> object:
         alive.append(sum(ref() is not None for ref in weights))
         return original(self, weight)
 
@@ -115,7 +116,7 @@ def test_a_missing_kernel_leaves_the_plain_linear(
     def refuse(self: object, weight: torch.Tensor) -> None:
         raise RuntimeError("no such instruction")
 
-    monkeypatch.setattr(packing.Float16Linear, "pack", refuse)
+    monkeypatch.setattr(kernels.Float16Linear, "pack", refuse)
     model = nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 8))
     report = packing.prepare_linears(model, "float16", smallest=0)
     assert report.packed == 0
@@ -135,7 +136,7 @@ def test_a_tied_embedding_keeps_its_table() -> None:
     table = model.embed.weight.detach().clone()
     packing.prepare_linears(model, "int8", smallest=0)
     assert torch.equal(model.embed.weight, table)
-    assert isinstance(model.head, packing.PackedLinear)
+    assert isinstance(model.head, kernels.PackedLinear)
     assert packing.weight_bytes(model) == table.numel() * 4 + 32 * 64 + 4 * 32
 
 
@@ -149,3 +150,33 @@ def test_tiny_float_linears_stay_plain() -> None:
     model = nn.Sequential(nn.Linear(64, 32), nn.Linear(1024, 512))
     report = packing.prepare_linears(model, "float32")
     assert (report.packed, report.small, report.kept) == (1, 1, {})
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_siblings_share_one_product_and_keep_nothing(precision: str) -> None:
+    """Guards the fused q, k, v: each gets its own columns, for every new input."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q_proj = nn.Linear(64, 64)
+            self.k_proj = nn.Linear(64, 32, bias=False)
+            self.v_proj = nn.Linear(64, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([self.q_proj(x), self.k_proj(x), self.v_proj(x)], dim=-1)
+
+    model = Attention()
+    inputs = [torch.randn(3, 64), torch.randn(1, 64), torch.randn(3, 64)]
+    with torch.no_grad():
+        expected = [model(x) for x in inputs]
+        before = packing.weight_bytes(model)
+        report = packing.prepare_linears(model, precision, smallest=0)
+        assert report.packed == 3
+        for x, wanted in zip(inputs, expected, strict=True):
+            error = (model(x) - wanted).norm() / wanted.norm()
+            assert error < TOLERANCE[precision]
+    assert packing.weight_bytes(model) <= before
+    shared = model.q_proj._shared
+    assert shared._input is None
+    assert shared._parts == ()

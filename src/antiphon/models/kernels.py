@@ -1,0 +1,187 @@
+"""Kernels for CPU linears: weights packed once for the kernel that reads them fastest.
+
+A decoding pass is bound by reading the weights, so it pays to store them in the kernel's own
+layout, and in few bytes. What was measured, and which precision to choose on which CPU, is in
+docs/cpu.md.
+
+Every packed linear keeps its rows independent: what a row gives does not depend on the other
+rows of the batch, since a token's logits must not change with the length of the block or the
+requests beside it. int8 and int4 are independent bit for bit; the float kernels choose an order
+of summation by the number of rows, which moves the last bits.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+logger = logging.getLogger(__name__)
+
+_ROWS_HINT = 16
+_INT4_GROUP = 32
+_TINY = 1e-12
+
+
+class PackedLinear(nn.Module):
+    """A linear whose weight is in a kernel's private layout; inference only.
+
+    Input is ``[..., in_features]`` in any float dtype, output ``[..., out_features]`` in the
+    same. The packed weight is neither a parameter nor a buffer: `.to()` and `state_dict()` do
+    not see it, `weight_bytes` does.
+
+    Attributes:
+        compute_dtype: what the kernel takes and gives.
+        smallest: weights with fewer elements are faster as plain linears.
+        packed_bytes: what the weight takes, scales included, bias excluded.
+    """
+
+    compute_dtype: ClassVar[torch.dtype] = torch.float32
+    smallest: ClassVar[int] = 0
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features = linear.in_features
+        self.out_features = linear.out_features
+        self.bias: torch.Tensor | None = None
+        if linear.bias is not None:
+            self.bias = linear.bias.detach().to(self.compute_dtype, copy=True)
+        self.packed, self.packed_bytes = self.pack(linear.weight.detach())
+
+    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
+        """The kernel's form of a weight ``[out, in]``, and the bytes it takes."""
+        raise NotImplementedError
+
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        """``[R, in]`` to ``[R, out]`` in `compute_dtype`, bias included."""
+        raise NotImplementedError
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.reshape(-1, self.in_features).to(self.compute_dtype)
+        if rows.shape[0] == 0:
+            return x.new_empty((*x.shape[:-1], self.out_features))
+        return self.multiply(rows).to(x.dtype).view(*x.shape[:-1], self.out_features)
+
+
+class Float32Linear(PackedLinear):
+    """float32 through oneDNN, whose layout stays fast beyond one row."""
+
+    # A call takes about 40 microseconds before it computes: tiny weights are faster plain.
+    smallest = 2**18
+
+    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
+        weight = weight.to(self.compute_dtype).contiguous()
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT)
+        return packed, weight.numel() * self.compute_dtype.itemsize
+
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+            rows, self.packed, self.bias, "none", [], ""
+        )
+        return out
+
+
+class BFloat16Linear(Float32Linear):
+    """bfloat16 through oneDNN; needs a CPU with bfloat16 (or AVX-512) instructions."""
+
+    compute_dtype = torch.bfloat16
+
+
+class Float16Linear(PackedLinear):
+    """float16 weights, float32 activations and sums, through FBGEMM; any AVX2 CPU."""
+
+    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
+        with _fbgemm():
+            packed = torch.ops.quantized.linear_prepack_fp16(weight.float().contiguous(), None)
+        return packed, weight.numel() * 2
+
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.ops.quantized.linear_dynamic_fp16(rows, self.packed)
+        return out if self.bias is None else out.add_(self.bias)
+
+
+class Int8Linear(PackedLinear):
+    """int8 weights, one scale per output; activations int8, one scale per row.
+
+    FBGEMM's own dynamic linear scales all rows by one number, so a row would depend on its
+    neighbours: here each row is divided by its largest magnitude first. Without VNNI the kernel
+    adds the products of inputs 2i and 2i + 1 in 16 bits. Activations reach 255, so two weights
+    of one sign may add up to 128: the scale of an output is set by its largest such pair, which
+    costs less precision than 7-bit weights would, and none that could be measured.
+    """
+
+    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
+        weight = weight.float()
+        pairs = nn.functional.pad(weight, (0, weight.shape[1] % 2)).unflatten(1, (-1, 2))
+        largest = torch.maximum(pairs.clamp_min(0).sum(2), -pairs.clamp_max(0).sum(2)).amax(1)
+        # Rounding may add half a step to each of the two: 127 here is 128 in the kernel.
+        scales = (largest / 127).clamp_min(_TINY)
+        zeros = torch.zeros(len(scales), dtype=torch.long)
+        with _fbgemm(), warnings.catch_warnings():
+            # Quantised tensors are to leave PyTorch; FBGEMM's prepack still takes nothing else.
+            warnings.simplefilter("ignore", UserWarning)
+            quantised = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
+            packed = torch.ops.quantized.linear_prepack(quantised, None)
+        return packed, weight.numel() + 4 * len(scales)
+
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        peak = rows.abs().amax(1, keepdim=True).clamp_min_(_TINY)
+        out: torch.Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            rows / peak, 1 / 127, 128, self.packed
+        )
+        out = out.mul_(peak)
+        return out if self.bias is None else out.add_(self.bias)
+
+
+class Int4Linear(PackedLinear):
+    """int4 weights in groups of 32 along the input, bfloat16 activations."""
+
+    compute_dtype = torch.bfloat16
+
+    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
+        out, size = weight.shape
+        if size % _INT4_GROUP or out % 16:
+            raise ValueError(f"int4 needs inputs in 32s and outputs in 16s, not {size} to {out}")
+        groups = weight.float().view(out, size // _INT4_GROUP, _INT4_GROUP)
+        low, high = groups.amin(-1), groups.amax(-1)
+        scales = ((high - low) / 15).clamp_min(_TINY)
+        codes = ((groups - low[..., None]) / scales[..., None]).round().clamp(0, 15)
+        packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(
+            codes.to(torch.int32).view(out, size), 1
+        )
+        # The kernel computes (code - 8) * scale + zero.
+        table = torch.stack([scales, low + 8 * scales], -1).transpose(0, 1).contiguous()
+        return (packed, table.bfloat16()), weight.numel() // 2 + 4 * scales.numel()
+
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        weight, table = self.packed
+        out: torch.Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
+            rows.contiguous(), weight, _INT4_GROUP, table
+        )
+        return out if self.bias is None else out.add_(self.bias)
+
+
+KERNELS: dict[str, type[PackedLinear]] = {
+    "float32": Float32Linear,
+    "bfloat16": BFloat16Linear,
+    "float16": Float16Linear,
+    "int8": Int8Linear,
+    "int4": Int4Linear,
+}
+"""Precision name -> packed linear."""
+
+
+@contextmanager
+def _fbgemm() -> Iterator[None]:
+    """Pack for FBGEMM whatever engine the process has chosen."""
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = "fbgemm"
+    try:
+        yield
+    finally:
+        torch.backends.quantized.engine = before
