@@ -173,6 +173,9 @@ def train_value_head(
     from antiphon.lab.evaluate import solve
     from antiphon.lab.tokenizer import load_tokenizer
 
+    for name in ("target", "draft"):
+        if not (pair / name / "config.json").is_file():
+            raise UserError(f"no {name} in {pair}: train the pair there first (--which both)")
     tokenizer = load_tokenizer(pair / "target")
     models = {
         name: LlamaForCausalLM.from_pretrained(pair / name, dtype=torch.float32).eval()
