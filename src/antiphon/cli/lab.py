@@ -22,7 +22,7 @@ def train(
     ] = None,
     tokens: Annotated[int | None, typer.Option(help="Token budget. Default: recipe's.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint in --out.")] = True,
-    threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = 1,
 ) -> None:
     """Train the pair from scratch; a killed run goes on where it was."""
     from antiphon.lab.recipe import train as run
