@@ -215,3 +215,12 @@ def test_a_failing_forward_ends_the_requests_in_it_and_the_engine_lives_on() -> 
     assert len(results[0].token_ids) == 3
     (results,) = engine.generate([(1,)], [SamplingParams(max_tokens=9)], Autoregressive())
     assert results[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_ignoring_the_end_token_writes_on(method: Method) -> None:
+    params = [SamplingParams(max_tokens=30, ignore_eos=ignore) for ignore in (True, False)]
+    engine = toy_engine(*models(), eos=(0, 1, 2, 3, 4))
+    (on,), (ended,) = engine.generate([(1,), (1,)], params, method)
+    assert (len(on.token_ids), on.finish_reason) == (30, "length")
+    assert (len(ended.token_ids), ended.finish_reason) == (1, "stop")

@@ -54,7 +54,7 @@ def texts(method: Method, count: int, batch: int, draft: str | None = None) -> l
 
 @pytest.mark.parametrize("batch", [1, 16])
 def test_autoregressive_decoding_is_transformers_generate(batch: int) -> None:
-    assert texts(Autoregressive(), 24, batch) == reference(24)
+    assert texts(Autoregressive(), 16, batch) == reference(16)
 
 
 @pytest.mark.parametrize("batch", [1, 16])
@@ -72,7 +72,7 @@ def test_autoregressive_decoding_is_transformers_generate(batch: int) -> None:
     ids=str,
 )
 def test_greedy_speculation_is_the_same(method: Method, draft: str | None, batch: int) -> None:
-    assert texts(method, 12, batch, draft) == reference(24)[:12]
+    assert texts(method, 8, batch, draft) == reference(16)[:8]
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ class Engine:
         models: target, draft and their costs.
         vocabulary: the tokenizer's side.
         max_batch: requests in flight at once; the others wait in line.
-        trace: where rounds are written as they happen.
+        trace: where a finished request's rounds are written.
     """
 
     def __init__(
@@ -77,10 +77,11 @@ class Engine:
         method.check(self.models)
         names = []
         seed = params.seed
+        ends = frozenset() if params.ignore_eos else self.vocabulary.eos_token_ids
         for index in range(params.n):
             randomness = Randomness(seed, index)
             seed = randomness.seed
-            request = Request(tuple(prompt), params, randomness, self.vocabulary.eos_token_ids)
+            request = Request(tuple(prompt), params, randomness, ends)
             names.append(str(self._count))
             self._line.append((names[-1], request, method))
             self._count += 1

@@ -115,6 +115,11 @@ def test_a_prompt_longer_than_the_context() -> None:
     refused(antiphon("generate", "seven " * 3000), "shorten it")
 
 
+def test_a_trace_file_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "none" / "trace.jsonl"
+    refused(antiphon("generate", "What is 2 + 2?", "--trace", str(file)), "check the path")
+
+
 def test_an_empty_prompt() -> None:
     refused(antiphon("generate", stdin="\n"), "standard input")
 

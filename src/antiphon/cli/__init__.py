@@ -39,6 +39,11 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(1)  # The reader of our output has gone.
+    except OSError as error:
+        typer.echo(f"error: {error}: check the path and its permissions", err=True)
+        sys.exit(2)
     except MemoryError:
         typer.echo("error: out of memory: use a smaller model or --target-quant int8", err=True)
         sys.exit(2)
