@@ -120,7 +120,8 @@ def test_chat_keeps_the_conversation() -> None:
 def test_methods_lists_every_method() -> None:
     outcome = antiphon("methods")
     assert "autoregressive" in outcome.stdout
-    assert "speculative" in outcome.stdout
+    assert "confidence" in outcome.stdout
+    assert "SOURCE" not in outcome.stdout
 
 
 def test_importing_the_library_is_cheap() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from typing import Annotated
 
@@ -71,6 +72,6 @@ def methods() -> None:
     """List the decoding methods with their guarantee and source."""
     table = Table("method", "guarantee", "knobs", "source")
     for name, config in METHODS.items():
-        fields = ", ".join(getattr(config, "__dataclass_fields__", {})) or "none"
-        table.add_row(name, config.GUARANTEE, fields, config.SOURCE)
+        knobs = ", ".join(field.name for field in dataclasses.fields(config)) or "none"
+        table.add_row(name, config.GUARANTEE, knobs, config.SOURCE)
     Console().print(table)
