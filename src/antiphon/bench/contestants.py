@@ -162,8 +162,9 @@ def contestants(
         raise UserError(f"--peer-dtype is {peer_dtype!r}: choose {', '.join(DTYPES)}")
     field: list[Contestant] = []
     for name in methods:
-        configs[name].check(make_engine(pair, costs=gamma == "auto").models)
-        field.append(Ours(name, pair, configs[name], batch, costs=gamma == "auto"))
+        racer = Ours(name, pair, configs[name], batch, costs=gamma == "auto")
+        racer.method.check(racer.engine.models)
+        field.append(racer)
     if peers:
         field += _peers(pair, peers, peer_dtype, 4 if gamma == "auto" else gamma, sources)
     return field

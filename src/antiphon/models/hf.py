@@ -67,11 +67,6 @@ class HFModel:
         size = getattr(self.config, "head_dim", None)
         return int(size or self.config.hidden_size // self.config.num_attention_heads)
 
-    @property
-    def bytes_per_slot(self) -> int:
-        """Bytes of keys and values one token takes in a tree."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
-
     def new_tree(self, capacity: int) -> KVTree:
         return KVTree(
             Storage(self.layers, self.kv_heads, self.head_dim, capacity, self.dtype, self.device)

@@ -138,11 +138,10 @@ def load_pair(
 
 def load_model(found: Source, precision: str, options: LoadOptions, real_tokens: int) -> HFModel:
     """Load one model, prepack its linears, and try one pass over a small tree."""
-    dtype = linear.activation_dtype(precision) if precision in QUANTS else DTYPES[precision]
-    if options.torch_device.type == "cpu":
-        dtype = linear.activation_dtype(precision)
+    on_cpu = options.torch_device.type == "cpu"
+    dtype = linear.activation_dtype(precision) if on_cpu else DTYPES[precision]
     module = source.load(found, dtype, options.torch_device)
-    if options.torch_device.type == "cpu":
+    if on_cpu:
         linear.prepare_linears(module, precision)
     try:
         model = HFModel(module, model_name(found.name), real_tokens, precision)
