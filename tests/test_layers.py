@@ -11,6 +11,7 @@ LAYERS = [
     ["errors"],
     ["params", "models.tree"],
     ["models.base", "sampling", "detokenizer"],
+    ["profile"],
     ["models", "costs", "stopping"],
     ["request"],
     ["rules"],
@@ -21,7 +22,8 @@ LAYERS = [
     ["live"],
     ["engine"],
     ["api"],
-    ["bench"],
+    ["bench", "eval"],
+    ["integrations"],
     ["cli"],
 ]
 BESIDE = ("lab",)  # Knows errors alone; may be used from anywhere.

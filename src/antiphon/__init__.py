@@ -6,6 +6,7 @@ from antiphon.params import SamplingParams
 __all__ = [
     "Autoregressive",
     "Delta",
+    "DraftOnly",
     "Engine",
     "LoadOptions",
     "ModelPair",
@@ -23,6 +24,7 @@ __all__ = [
 _HOME = {
     "Autoregressive": "antiphon.methods",
     "Delta": "antiphon.result",
+    "DraftOnly": "antiphon.methods",
     "Engine": "antiphon.engine",
     "LoadOptions": "antiphon.models.pair",
     "ModelPair": "antiphon.models.pair",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from antiphon.costs import PairCosts, measured
+from antiphon.costs import PairCosts, PassCosts, machine, measured
 from antiphon.detokenizer import Detokenizer
 from antiphon.engine import Engine, Vocabulary
 from antiphon.errors import UserError
@@ -94,7 +94,8 @@ def make_engine(
         detokenizer=lambda prompt: Detokenizer(pair.tokenizer, prompt),
         eos_token_ids=pair.eos_token_ids,
     )
-    return Engine(Models(pair.target, pair.draft, measured_costs), vocabulary, batch, trace)
+    models = Models(pair.target, pair.draft, measured_costs, pair.profile)
+    return Engine(models, vocabulary, batch, trace)
 
 
 def needs_costs(method: Method) -> bool:
@@ -105,7 +106,18 @@ def needs_costs(method: Method) -> bool:
 def pair_costs(
     pair: ModelPair, fresh: bool = False, say: Callable[[str], None] = lambda _: None
 ) -> PairCosts:
-    """Both models' pass costs, from this machine's profile or measured now."""
+    """Both models' pass costs: from the pair's profile, this machine's store, or measured now.
+
+    A profile's costs count on the machine they were taken on alone.
+    """
+    profile = pair.profile
+    if not fresh and profile is not None and profile.machine == machine_and_precision(pair):
+        return PairCosts(
+            PassCosts({int(r): s for r, s in profile.target_seconds.items()}),
+            PassCosts({int(r): s for r, s in profile.draft_seconds.items()})
+            if pair.draft is not None
+            else None,
+        )
 
     def costs_key(model: HFModel) -> str:
         shape = (model.layers, model.config.hidden_size, model.vocab_size)
@@ -116,6 +128,11 @@ def pair_costs(
         target=measured(pair.target, costs_key(pair.target), fresh, say),
         draft=measured(draft, costs_key(draft), fresh, say) if draft is not None else None,
     )
+
+
+def machine_and_precision(pair: ModelPair) -> str:
+    """Where and how a pair runs: pass costs are comparable where this is the same."""
+    return f"{pair.description}; {machine()}"
 
 
 def encode(pair: ModelPair, prompt: str, chat: bool = True) -> tuple[int, ...]:

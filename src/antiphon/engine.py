@@ -67,6 +67,11 @@ class Engine:
     def busy(self) -> bool:
         return bool(self._line or self._live)
 
+    @property
+    def in_flight(self) -> tuple[str, ...]:
+        """The samples that steps work on now; those still in line are not among them."""
+        return tuple(self._live)
+
     def submit(self, prompt: Sequence[int], params: SamplingParams, method: Method) -> list[str]:
         """Put a prompt in line; returns the names of its ``params.n`` samples.
 

@@ -84,7 +84,7 @@ def summarise(
     """
     steps = sum(1 for r in rounds if r.proposed)
     drafted = sum(len(r.proposed) for r in rounds)
-    accepted = sum(r.provenance.count("draft") for r in rounds)
+    accepted = sum(r.provenance.count("draft") for r in rounds if r.proposed)
     prefill = rounds[0].seconds if rounds else seconds
     first = len(rounds[0].committed) if rounds else 0
     decode = seconds - prefill

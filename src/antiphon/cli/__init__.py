@@ -1,4 +1,4 @@
-"""The command: `antiphon generate`, `chat`, `demo`, `bench`, `methods` and `lab`."""
+"""The command: `antiphon generate`, `chat`, `demo`, `bench`, `eval`, `compare` and the rest."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ app = typer.Typer(
 def build() -> typer.Typer:
     """The command-line application; imports torch, so it waits until it is needed."""
     if not app.registered_commands:
-        from antiphon.cli import bench, demo, generate, lab
+        from antiphon.cli import bench, calibrate, compare, demo, generate, lab
+        from antiphon.cli.eval import evaluate
 
         app.command()(generate.generate)
         app.command()(generate.chat)
         app.command()(demo.demo)
         app.command()(demo.methods)
         app.command()(bench.bench)
+        app.command("eval")(evaluate)
+        app.command()(compare.compare)
+        app.command()(calibrate.calibrate)
         app.add_typer(lab.app, name="lab")
     return app
 

@@ -32,6 +32,7 @@ def bench(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
+    profile: opt.Profile = None,
     methods: Annotated[
         str, typer.Option(help="autoregressive, speculative, ngram, multi-draft; commas between.")
     ] = "autoregressive,speculative",
@@ -60,12 +61,12 @@ def bench(
     if limit < 1 or repeats < 1 or batch < 1:
         raise UserError("--limit, --repeats and --batch are whole numbers >= 1")
     if costs:
-        pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads)
+        pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, profile)
         finish(print_costs(pair) | {"pair": pair.description}, record)
         return
     questions = load_prompts(task, data, limit)
     params = opt.sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
-    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads)
+    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, profile)
     racers = contestants(
         pair,
         methods=_names(methods),

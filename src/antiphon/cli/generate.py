@@ -34,6 +34,7 @@ def generate(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
+    profile: opt.Profile = None,
     method: opt.MethodName = None,
     gamma: opt.Gamma = None,
     chains: opt.Chains = None,
@@ -81,7 +82,9 @@ def generate(
     text = sys.stdin.read() if prompt is None else prompt
     if not text.strip():
         raise UserError("the prompt is empty: give it as an argument or on standard input")
-    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, quiet=as_json)
+    pair = opt.load(
+        target, draft, device, dtype, target_quant, draft_quant, threads, profile, quiet=as_json
+    )
     ids = encode(pair, text, chat)
     warn_if_slow(pair, chosen)
     writer = TraceWriter(trace) if trace else None
@@ -161,6 +164,7 @@ def chat(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
+    profile: opt.Profile = None,
     method: opt.MethodName = None,
     gamma: opt.Gamma = None,
     chains: opt.Chains = None,
@@ -177,7 +181,7 @@ def chat(
     )
     has_draft = draft is not None or target is None
     chosen = opt.build_method(method, draft, has_draft, gamma, chains, confidence)
-    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads)
+    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, profile)
     warn_if_slow(pair, chosen)
     engine = make_engine(pair, costs=needs_costs(chosen))
     messages = [{"role": "system", "content": system}] if system else []

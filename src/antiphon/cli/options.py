@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -35,6 +36,13 @@ TargetQuant = Annotated[
 ]
 DraftQuant = Annotated[
     str, typer.Option(help="Draft weights: none, int8, int4 (CPU).", rich_help_panel=_MODELS)
+]
+Profile = Annotated[
+    Path | None,
+    typer.Option(
+        help="The pair's thresholds, from antiphon calibrate. The bundled pair has its own.",
+        rich_help_panel=_MODELS,
+    ),
 ]
 Threads = Annotated[
     int | None, typer.Option(help="CPU threads. Default: PyTorch's.", rich_help_panel=_MODELS)
@@ -128,6 +136,7 @@ def load(
     target_quant: str = "none",
     draft_quant: str = "none",
     threads: int | None = None,
+    profile: Path | None = None,
     quiet: bool = False,
 ) -> ModelPair:
     """Load the pair the flags describe; the memory budget goes to standard error."""
@@ -150,7 +159,7 @@ def load(
         if not bundled and not quiet:
             typer.echo(line, err=True)
 
-    return load_pair(target, model_draft, options, say)
+    return load_pair(target, model_draft, options, say, profile)
 
 
 def sampling(**fields: object) -> SamplingParams:

@@ -47,13 +47,20 @@ class FittedLength:
         costs: measured pass costs of both models.
         memory: draws after which an observation has lost 63 % of its weight.
         probe: rounds between trials while gamma is 0.
+        acceptance: the estimate to begin with, worth five draws.
     """
 
-    def __init__(self, costs: PairCosts, memory: float = 64.0, probe: int = 16) -> None:
+    def __init__(
+        self,
+        costs: PairCosts,
+        memory: float = 64.0,
+        probe: int = 16,
+        acceptance: float = 0.8,
+    ) -> None:
         self.costs = costs
         self.forget = 1.0 - 1.0 / memory
         self.probe = probe
-        self.accepted, self.judged = 4.0, 5.0
+        self.accepted, self.judged = 5.0 * acceptance, 5.0
         self.idle = 0
 
     @property

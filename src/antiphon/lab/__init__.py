@@ -11,7 +11,7 @@ from pathlib import Path
 from antiphon.errors import UserError
 from antiphon.lab.problems import Problem
 
-__all__ = ["Problem", "pair_path", "problems"]
+__all__ = ["Problem", "data_path", "pair_path", "problems", "profile_path"]
 
 _HERE = Path(__file__).parent
 
@@ -27,10 +27,20 @@ def pair_path(which: str) -> Path:
     return _HERE / "pair" / which
 
 
-def problems(split: str) -> list[Problem]:
-    """The bundled problems of a split: `test` (1,000), `calibration` (500) or `unseen` (200)."""
+def profile_path() -> Path:
+    """The bundled pair's profile."""
+    return _HERE / "pair" / "profile.json"
+
+
+def data_path(split: str) -> Path:
+    """The file of a bundled split: `test` (1,000), `calibration` (500) or `unseen` (200)."""
     path = _HERE / "data" / f"{split}.jsonl"
     if not path.is_file():
         raise UserError(f"no bundled split {split!r}: choose test, calibration or unseen")
-    with path.open(encoding="utf-8") as lines:
+    return path
+
+
+def problems(split: str) -> list[Problem]:
+    """The bundled problems of a split; see `data_path`."""
+    with data_path(split).open(encoding="utf-8") as lines:
         return [Problem(**json.loads(line)) for line in lines]

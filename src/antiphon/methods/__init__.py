@@ -1,13 +1,14 @@
 """Decoding methods, one file each; `METHODS` finds them by name."""
 
-from antiphon.methods.autoregressive import Autoregressive
+from antiphon.methods.autoregressive import Autoregressive, DraftOnly
 from antiphon.methods.base import Method, Models
 from antiphon.methods.speculative import Speculative
 
-METHODS: dict[str, type[Autoregressive] | type[Speculative]] = {
+METHODS: dict[str, type[Autoregressive] | type[DraftOnly] | type[Speculative]] = {
     "autoregressive": Autoregressive,
+    "draft-only": DraftOnly,
     "speculative": Speculative,
 }
 """Command-line name -> configuration class."""
 
-__all__ = ["METHODS", "Autoregressive", "Method", "Models", "Speculative"]
+__all__ = ["METHODS", "Autoregressive", "DraftOnly", "Method", "Models", "Speculative"]

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from antiphon.costs import PairCosts
 from antiphon.models.base import LanguageModel
+from antiphon.profile import Profile
 from antiphon.request import Request, Steps
 
 
@@ -17,11 +18,13 @@ class Models:
     Attributes:
         target, draft: language models with one vocabulary.
         costs: measured pass costs, for methods that choose by them; None: not measured.
+        profile: the pair's thresholds; None: none are known.
     """
 
     target: LanguageModel
     draft: LanguageModel | None = None
     costs: PairCosts | None = None
+    profile: Profile | None = None
 
 
 class Method(Protocol):

@@ -118,7 +118,9 @@ class Speculative:
         if self.gamma != "auto":
             return FixedLength(self.gamma)
         assert models.costs is not None
-        return FittedLength(models.costs)
+        if models.profile is None or self.drafter != "model":
+            return FittedLength(models.costs)
+        return FittedLength(models.costs, acceptance=models.profile.acceptance)
 
 
 EMPTY = Block((), (), ((),), torch.empty(0, 0))

@@ -15,6 +15,8 @@ from antiphon.models import linear, source
 from antiphon.models.base import Extension
 from antiphon.models.hf import HFModel, model_name
 from antiphon.models.source import Source
+from antiphon.profile import Profile, fingerprint
+from antiphon.profile import load as load_profile
 
 SELF = "self"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -76,13 +78,21 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelPair:
-    """A loaded target with its draft (None: it has none) and the tokenizer they share."""
+    """A loaded target with its draft (None: it has none) and the tokenizer they share.
+
+    Attributes:
+        description: names, precisions and device, for people.
+        fingerprint: of both configurations, see `profile.fingerprint`.
+        profile: the pair's thresholds, if there are any.
+    """
 
     target: HFModel
     draft: HFModel | None
     tokenizer: Any
     eos_token_ids: frozenset[int]
     description: str
+    fingerprint: str
+    profile: Profile | None = None
 
 
 def load_pair(
@@ -90,6 +100,7 @@ def load_pair(
     draft: str | None = None,
     options: LoadOptions | None = None,
     say: Callable[[str], None] = lambda _: None,
+    profile: Path | None = None,
 ) -> ModelPair:
     """Check, budget and load a pair.
 
@@ -99,23 +110,29 @@ def load_pair(
             bundled one with the bundled target.
         options: device and precisions.
         say: receives the memory budget, before anything is loaded.
+        profile: the pair's profile; None: the bundled one with the bundled pair, else none.
 
     Raises:
         UserError: for a model that cannot be found, read or driven, a draft with another
-            vocabulary, or a pair that does not fit the memory.
+            vocabulary, the profile of another pair, or a pair that does not fit the memory.
     """
     options = options or LoadOptions()
     if target is None:
-        from antiphon.lab import pair_path
+        from antiphon.lab import pair_path, profile_path
 
         target = str(pair_path("target"))
-        draft = str(pair_path("draft")) if draft is None else draft
+        if draft is None:
+            draft = str(pair_path("draft"))
+            profile = profile or profile_path()
     found = source.find(target)
     found_draft = None if draft in (None, SELF) else source.find(str(draft))
     if found_draft is not None:
         compare(found, found_draft)
         if found.tokenizer.chat_template != found_draft.tokenizer.chat_template:
             say("note: the draft has another chat template; the target's is used for both")
+    configs = [found.config, (found_draft or found).config] if draft else [found.config]
+    mark = fingerprint(*configs)
+    known = load_profile(profile, mark) if profile is not None else None
     real_tokens = len(found.tokenizer)
 
     budget(found, found_draft, options, say)
@@ -133,6 +150,8 @@ def load_pair(
         tokenizer=found.tokenizer,
         eos_token_ids=eos_tokens(found, big),
         description=_describe(big, small, options),
+        fingerprint=mark,
+        profile=known,
     )
 
 

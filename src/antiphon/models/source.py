@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from antiphon.errors import UserError
@@ -91,7 +92,7 @@ def load(source: Source, dtype: torch.dtype, device: torch.device) -> Any:
     """
     try:
         module = AutoModelForCausalLM.from_pretrained(
-            source.location, dtype=dtype, **source.arguments
+            source.location, dtype=dtype, **source.arguments, **_unpacked(source)
         )
         return module.to(device).eval()
     except (MemoryError, torch.OutOfMemoryError) as error:
@@ -104,6 +105,17 @@ def load(source: Source, dtype: torch.dtype, device: torch.device) -> Any:
             f"{source.name}: the weights cannot be read ({_first_line(error)}): "
             "fetch the model again"
         ) from error
+
+
+def _unpacked(source: Source) -> dict[str, Any]:
+    """Ask for dense weights: ours are packed for our own kernels.
+
+    Where a kernel for it is at hand, transformers from 5.24 on keeps a GGUF file's blocks.
+    """
+    config = getattr(transformers, "GgufConfig", None)
+    if source.gguf_file is None or config is None:
+        return {}
+    return {"quantization_config": config(dequantize=True)}
 
 
 def _locate(name: str) -> tuple[str, str | None]:

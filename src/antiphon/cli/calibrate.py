@@ -1,0 +1,85 @@
+"""`antiphon calibrate`: a pair's thresholds, collected once and kept in a small file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from antiphon.cli import options as opt
+from antiphon.cli.eval import build_task
+from antiphon.errors import UserError
+from antiphon.eval import data as rows
+from antiphon.eval.calibrate import calibrate as collect
+from antiphon.eval.prompting import Prompting
+from antiphon.eval.runner import Plan
+from antiphon.methods import Speculative
+from antiphon.profile import Profile
+
+
+def calibrate(
+    out: Annotated[Path, typer.Option(help="Where the profile goes; --profile reads it.")],
+    task: Annotated[str, typer.Option(help="What the problems are; lab or any task.")] = "lab",
+    data: Annotated[
+        Path | None, typer.Option(help="JSONL of the task's TRAIN split. Not for lab.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Number of problems.")] = 200,
+    batch: Annotated[int, typer.Option(help="Requests at once.")] = 16,
+    temperature: opt.Temperature = 0.0,
+    seed: Annotated[int, typer.Option(help="Random seed, for temperatures above 0.")] = 0,
+    target: opt.Target = None,
+    draft: opt.Draft = None,
+    device: opt.Device = "auto",
+    dtype: opt.Dtype = "auto",
+    target_quant: opt.TargetQuant = "none",
+    draft_quant: opt.DraftQuant = "none",
+    threads: opt.Threads = None,
+) -> None:
+    """Measure a pair on train problems, for the methods that need thresholds."""
+    if limit < 1:
+        raise UserError(f"--limit is {limit}: give a whole number >= 1")
+    if draft == "ngram" or (target is not None and draft is None):
+        raise UserError("a profile is about a pair of models: give --draft PATH")
+    chosen = build_task(task, None, None)
+    if data is None:
+        if task != "lab":
+            raise UserError("--data is missing: give a JSONL of the task's train split")
+        from antiphon.lab import data_path
+
+        data = data_path("calibration")
+    plan = Plan(
+        task=chosen,
+        data=rows.load(chosen, data, limit),
+        prompting=Prompting(),
+        methods={"speculative": Speculative()},
+        seeds=(seed,),
+        params=opt.sampling(temperature=temperature, max_tokens=chosen.max_tokens),
+        batch=batch,
+    )
+    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads)
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("calibrating", total=len(plan.data.problems))
+        profile = collect(plan, pair, lambda: progress.advance(bar))
+    profile.save(out)
+    show(profile, Console())
+    typer.echo(f"wrote {out}", err=True)
+
+
+def show(profile: Profile, console: Console) -> None:
+    """What was measured, in a table."""
+    levels = (0.05, 0.5, 0.9, 0.95, 0.99)
+    table = Table("", *(f"{level:.0%}" for level in levels), "values")
+    for name, quantiles in profile.quantities.items():
+        cells = [f"{quantiles.at(level):.3f}" for level in levels]
+        table.add_row(name, *cells, str(quantiles.count))
+    console.print(table)
+    console.print(
+        f"acceptance {profile.acceptance:.3f}, same most probable token "
+        f"{profile.agreement:.3f}; {profile.source}",
+        highlight=False,
+    )

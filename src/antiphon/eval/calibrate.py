@@ -1,0 +1,128 @@
+"""Collects a pair's profile on a train split: entropies, acceptance, step scores, pass costs.
+
+The target answers the problems; then both models read each answer once more, and what they
+thought at every position of it is kept as quantiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from antiphon.api import machine_and_precision, make_engine, pair_costs
+from antiphon.detokenizer import Detokenizer
+from antiphon.errors import UserError
+from antiphon.eval.runner import Plan, answers
+from antiphon.models.base import Extension, LanguageModel
+from antiphon.models.pair import ModelPair
+from antiphon.profile import LEVELS, Profile, Quantiles
+
+STEP_BREAK = "\n\n"
+
+
+def calibrate(plan: Plan, pair: ModelPair, told: Callable[[], None] = lambda: None) -> Profile:
+    """Measure a pair.
+
+    Args:
+        plan: problems to collect on, with one method that writes the target's own answers.
+        told: is called after every problem.
+
+    Raises:
+        UserError: the pair has no draft, or too few problems were answered.
+    """
+    if pair.draft is None:
+        raise UserError("a profile is about a pair: give --draft PATH")
+    (label,) = plan.methods
+    engine = make_engine(pair, batch=plan.batch)
+    sums: dict[str, list[float]] = {}
+    for answer in answers(plan, pair, engine, label, plan.seeds[0], plan.data.problems):
+        prompt = plan.prompting.encode(pair.tokenizer, answer.prompts[-1]) if answer.prompts else ()
+        output = pair.tokenizer(answer.outputs[-1], add_special_tokens=False).input_ids
+        if prompt and output:
+            for name, values in positions(pair, prompt, tuple(output), plan).items():
+                sums.setdefault(name, []).extend(values)
+        told()
+    if len(sums.get("acceptance", ())) < 100:
+        raise UserError("fewer than 100 positions were written: give more problems (--limit)")
+    acceptance, agreement = (float(np.mean(sums.pop(n))) for n in ("acceptance", "agreement"))
+    costs = pair_costs(pair, fresh=True)
+    assert costs.draft is not None
+    return Profile(
+        pair=pair.fingerprint,
+        description=pair.description,
+        source=f"{plan.task.name}, {plan.data.source}, {len(plan.data.problems)} problems",
+        temperature=plan.params.temperature or 1.0,
+        acceptance=acceptance,
+        agreement=agreement,
+        quantities={name: _quantiles(values) for name, values in sums.items() if values},
+        machine=machine_and_precision(pair),
+        target_seconds={str(rows): s for rows, s in costs.target.by_rows.items()},
+        draft_seconds={str(rows): s for rows, s in costs.draft.by_rows.items()},
+    )
+
+
+def positions(
+    pair: ModelPair, prompt: tuple[int, ...], output: tuple[int, ...], plan: Plan
+) -> dict[str, list[float]]:
+    """What both models thought at each of the output's ``T`` positions, teacher-forced."""
+    assert pair.draft is not None
+    temperature = plan.params.temperature or 1.0
+    p = logprobs(pair.target, prompt, output, temperature)
+    q = logprobs(pair.draft, prompt, output, temperature)
+    overlap = torch.minimum(p.exp(), q.exp()).sum(-1)
+    agree = p.argmax(-1) == q.argmax(-1)
+    entropies = {"target_entropy": _entropy(p), "draft_entropy": _entropy(q)}
+    chosen = torch.tensor(output)[:, None]
+    found = {"acceptance": _list(overlap), "agreement": _list(agree.float())}
+    for name, values in entropies.items():
+        found[name] = _list(values)
+        found[f"{name}_mismatch"] = _list(values[~agree])
+    of_target, of_draft = (x.gather(-1, chosen)[:, 0].tolist() for x in (p, q))
+    steps = step_ends(pair.tokenizer, prompt, output)
+    bounds = list(zip([0, *steps[:-1]], steps, strict=True))
+    found["step_min_logprob"] = [min(of_target[a:b]) for a, b in bounds]
+    found["step_mean_logprob"] = [float(np.mean(of_target[a:b])) for a, b in bounds]
+    found["draft_step_min_logprob"] = [min(of_draft[a:b]) for a, b in bounds]
+    return found
+
+
+def logprobs(
+    model: LanguageModel, prompt: tuple[int, ...], output: tuple[int, ...], temperature: float
+) -> torch.Tensor:
+    """Log-probabilities ``[T, V]`` before each output token, in nats."""
+    tree = model.new_tree(len(prompt) + len(output))
+    text = prompt + output[:-1]
+    rows = tuple(range(len(prompt) - 1, len(text)))
+    (scores,) = model.forward([Extension(model, tree, text, rows=rows)])
+    return torch.log_softmax(scores.logits / temperature, dim=-1)
+
+
+def step_ends(tokenizer: Any, prompt: tuple[int, ...], output: tuple[int, ...]) -> list[int]:
+    """Where each step of the output ends, as a token count; a step ends at a blank line."""
+    detokenizer = Detokenizer(tokenizer, prompt)
+    text, ends = "", []
+    for place, token in enumerate(output, 1):
+        text += detokenizer.push(token)
+        if STEP_BREAK in text:
+            ends.append(place)
+            text = ""
+    if not ends or ends[-1] < len(output):
+        ends.append(len(output))
+    return ends
+
+
+def _entropy(logp: torch.Tensor) -> torch.Tensor:
+    return -(logp.exp() * logp).sum(-1)
+
+
+def _list(values: torch.Tensor) -> list[float]:
+    return [float(value) for value in values]
+
+
+def _quantiles(values: list[float]) -> Quantiles:
+    sample: npt.NDArray[np.float64] = np.quantile(np.array(values), LEVELS)
+    return Quantiles(tuple(float(f"{value:.6g}") for value in sample), len(values))

@@ -1,0 +1,1 @@
+"""Graders: an output and a gold answer give a `Grade`; none of them crashes a run."""

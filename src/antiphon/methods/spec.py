@@ -1,0 +1,71 @@
+"""Methods as text: ``speculative:gamma=6,chains=3`` and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from antiphon.errors import UserError
+from antiphon.methods import METHODS, Method
+
+
+def parse(text: str) -> Method:
+    """The method that ``NAME`` or ``NAME:field=value,field=value`` describes.
+
+    Raises UserError for a name, a field or a value that does not exist.
+    """
+    name, _, rest = text.partition(":")
+    values: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in rest.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise UserError(f"{part!r} in {text!r}: write field=value, commas between")
+        values[key.strip()] = value.strip()
+    return build(name.strip(), values)
+
+
+def build(name: str, values: Mapping[str, str]) -> Method:
+    """A method from its name and the text of some of its fields.
+
+    Raises UserError as `parse` does, and for values the method itself refuses.
+    """
+    if name not in METHODS:
+        raise UserError(f"method {name!r} is not known: choose {', '.join(METHODS)}")
+    config = METHODS[name]
+    known = {field.name: field for field in dataclasses.fields(config)}
+    unknown = next((key for key in values if key not in known), None)
+    if unknown is not None:
+        fields = f"it has {', '.join(known)}" if known else "it has no fields"
+        raise UserError(f"{name} has no field {unknown!r}: {fields}")
+    hints = get_type_hints(config)
+    arguments = {key: _value(name, key, text, hints[key]) for key, text in values.items()}
+    method: Method = config(**arguments)
+    return method
+
+
+def describe(method: Method) -> str:
+    """The text `parse` reads: the method's name and the fields that differ from their default."""
+    name = next(name for name, config in METHODS.items() if type(method) is config)
+    changed = [
+        f"{field.name}={getattr(method, field.name)}"
+        for field in dataclasses.fields(method)  # type: ignore[arg-type]
+        if getattr(method, field.name) != field.default
+    ]
+    return f"{name}:{','.join(changed)}" if changed else name
+
+
+def _value(name: str, key: str, text: str, hint: Any) -> Any:
+    """Read a number where the field takes one; the method judges everything else."""
+    kinds = [int, float, bool]
+    wanted = [kind for kind in kinds if kind is hint or kind in getattr(hint, "__args__", ())]
+    for kind in wanted:
+        try:
+            if kind is bool:
+                return {"true": True, "false": False}[text.lower()]
+            return kind(text)
+        except (ValueError, KeyError):
+            continue
+    if wanted and hint in kinds:
+        raise UserError(f"{name}: {key} is {text!r}: give a value of type {hint.__name__}")
+    return text

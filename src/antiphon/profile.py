@@ -1,0 +1,120 @@
+"""A pair's profile: what methods need to know of two models before they decode.
+
+Thresholds differ from pair to pair, so they are collected once (`antiphon calibrate`), on
+problems no result is reported on, and kept in a small JSON file. A profile belongs to one pair:
+its fingerprint is made from both models' configurations, and the profile of another pair is
+refused instead of silently deciding with foreign thresholds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from antiphon.errors import UserError
+
+LEVELS = (0.01, 0.02, 0.05, *(round(0.1 * i, 1) for i in range(1, 10)), 0.95, 0.98, 0.99)
+"""The levels at which quantiles are kept."""
+_VOLATILE = ("transformers_version", "_name_or_path", "dtype", "torch_dtype", "quantization_config")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """A distribution in short: its values at `LEVELS`, and how many numbers they come from."""
+
+    values: tuple[float, ...]
+    count: int
+
+    def __post_init__(self) -> None:
+        if len(self.values) != len(LEVELS) or list(self.values) != sorted(self.values):
+            raise UserError(f"quantiles need {len(LEVELS)} rising values, one a level")
+
+    def at(self, level: float) -> float:
+        """The quantile at `level`, 0 to 1, linear between the kept ones."""
+        return float(np.interp(level, LEVELS, self.values))
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What was measured of a pair.
+
+    Attributes:
+        pair: fingerprint of the pair, see `fingerprint`.
+        description: the pair in words.
+        source: task, data and number of problems it was collected on.
+        temperature: of p and q in everything below.
+        acceptance: mean chance that a draft token passes the exact rule, sum of min(p, q).
+        agreement: share of positions at which both models' most probable tokens agree.
+        quantities: name -> quantiles. ``target_entropy`` and ``draft_entropy`` (nats, at every
+            position), the same with ``_mismatch`` where the most probable tokens differ;
+            ``step_min_logprob`` and ``step_mean_logprob`` (the target's, per step of the text,
+            nats), ``draft_step_min_logprob``.
+        machine, target_seconds, draft_seconds: pass costs by rows, and where they were taken.
+    """
+
+    pair: str
+    description: str
+    source: str
+    temperature: float
+    acceptance: float
+    agreement: float
+    quantities: Mapping[str, Quantiles]
+    machine: str
+    target_seconds: Mapping[str, float]
+    draft_seconds: Mapping[str, float]
+
+    def quantile(self, name: str, level: float) -> float:
+        """A quantile by name; raises UserError for a quantity that the profile lacks."""
+        if name not in self.quantities:
+            raise UserError(
+                f"the profile has no {name!r}: run antiphon calibrate again "
+                f"(it has {', '.join(self.quantities)})"
+            )
+        return self.quantities[name].at(level)
+
+    def save(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        partial.replace(path)
+
+
+def load(path: Path, pair: str) -> Profile:
+    """Read a profile for the pair of this fingerprint.
+
+    Raises UserError for a file that is no profile, or another pair's.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        quantities = {
+            name: Quantiles(tuple(entry["values"]), entry["count"])
+            for name, entry in record["quantities"].items()
+        }
+        profile = Profile(**record | {"quantities": quantities})
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}): check --profile") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{path}: is no profile: make one with antiphon calibrate") from None
+    if profile.pair != pair:
+        raise UserError(
+            f"{path}: is the profile of another pair ({profile.description}): "
+            "make one for this pair with antiphon calibrate"
+        )
+    return profile
+
+
+def fingerprint(*configs: Any) -> str:
+    """16 hex digits of the models' transformers configurations; precision does not count."""
+    plain = [
+        {key: value for key, value in config.to_dict().items() if key not in _VOLATILE}
+        for config in configs
+    ]
+    text = json.dumps(plain, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

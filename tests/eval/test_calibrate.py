@@ -1,0 +1,142 @@
+"""Profiles: what is collected, and whose it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from antiphon.api import make_engine, pair_costs
+from antiphon.drafting.length import FittedLength
+from antiphon.errors import UserError
+from antiphon.eval import data
+from antiphon.eval.calibrate import logprobs, positions, step_ends
+from antiphon.eval.prompting import Prompting
+from antiphon.eval.runner import Plan
+from antiphon.eval.tasks.lab import Lab
+from antiphon.lab import pair_path, profile_path
+from antiphon.methods import Speculative
+from antiphon.models.pair import LoadOptions, ModelPair, load_pair
+from antiphon.params import SamplingParams
+from antiphon.profile import LEVELS, Quantiles, load
+
+
+@pytest.fixture(scope="module")
+def pair() -> ModelPair:
+    return load_pair(options=LoadOptions(dtype="float32"))
+
+
+def test_the_bundled_pair_comes_with_its_profile(pair: ModelPair) -> None:
+    assert pair.profile is not None
+    assert pair.profile.pair == pair.fingerprint
+    assert 0.9 < pair.profile.acceptance < 1
+    for name in ("target_entropy", "draft_entropy", "step_min_logprob"):
+        quantiles = pair.profile.quantities[name]
+        assert quantiles.count > 100
+        assert quantiles.at(0.1) <= quantiles.at(0.5) <= quantiles.at(0.97)
+
+
+def test_a_profile_reaches_the_methods(pair: ModelPair) -> None:
+    models = make_engine(pair, costs=True).models
+    assert models.profile is pair.profile
+    length = Speculative(gamma="auto")._length(models)
+    assert isinstance(length, FittedLength)
+    assert pair.profile
+    assert length.acceptance == pytest.approx(pair.profile.acceptance)
+
+
+def test_costs_of_a_profile_count_on_its_own_machine_alone(pair: ModelPair) -> None:
+    from antiphon.api import machine_and_precision
+
+    assert pair.profile
+    made_up = {"1": 1.0, "64": 2.0}
+    here = replace(
+        pair.profile,
+        machine=machine_and_precision(pair),
+        target_seconds=made_up,
+        draft_seconds=made_up,
+    )
+    assert pair_costs(replace(pair, profile=here)).target.seconds(1) == 1.0
+    there = replace(here, machine="another")
+    assert pair_costs(replace(pair, profile=there)).target.seconds(1) < 1.0
+
+
+def test_the_profile_of_another_pair_is_refused(pair: ModelPair, tmp_path: Path) -> None:
+    record = json.loads(profile_path().read_text())
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(record | {"pair": "0" * 16}))
+    with pytest.raises(UserError, match=r"another pair.*antiphon calibrate"):
+        load_pair(profile=path)
+    with pytest.raises(UserError, match="another pair"):
+        load_pair(str(pair_path("draft")), str(pair_path("draft")), profile=profile_path())
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"quantities": {"a": {}}}', '{"quantities": 1}']
+)
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match="is no profile"):
+        load(path, "-")
+    with pytest.raises(UserError, match="cannot be read"):
+        load(tmp_path / "none.json", "-")
+
+
+def test_quantiles_are_linear_between_levels_and_refuse_disorder() -> None:
+    rising = Quantiles(tuple(float(level) for level in LEVELS), 10)
+    assert rising.at(0.35) == pytest.approx(0.35)
+    assert rising.at(0.0) == LEVELS[0]
+    with pytest.raises(UserError, match="rising"):
+        Quantiles(tuple(reversed(rising.values)), 10)
+
+
+def test_positions_are_what_the_models_thought(pair: ModelPair) -> None:
+    """Against the plain forward of transformers, on a bundled problem."""
+    problem = data.load(Lab(), None, 1).problems[0]
+    prompt = tuple(pair.tokenizer(f"<|user|>{problem.question}<|assistant|>").input_ids)
+    output = tuple(pair.tokenizer(problem.solution).input_ids)
+    plan = Plan(
+        task=Lab(),
+        data=data.load(Lab(), None, 1),
+        prompting=Prompting(),
+        methods={"speculative": Speculative()},
+        seeds=(0,),
+        params=SamplingParams(),
+        batch=1,
+    )
+    found = positions(pair, prompt, output, plan)
+    from transformers import AutoModelForCausalLM
+
+    stock = [
+        AutoModelForCausalLM.from_pretrained(pair_path(which), dtype=torch.float32).eval()
+        for which in ("target", "draft")
+    ]
+    with torch.no_grad():
+        p, q = (
+            model(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+            for model in stock
+        )
+    overlap = torch.minimum(p.exp(), q.exp()).sum(-1)
+    assert found["acceptance"] == pytest.approx(overlap.tolist(), abs=1e-4)
+    entropy = -(p.exp() * p).sum(-1)
+    assert found["target_entropy"] == pytest.approx(entropy.tolist(), abs=1e-3)
+    differ = p.argmax(-1) != q.argmax(-1)
+    assert len(found["target_entropy_mismatch"]) == int(differ.sum())
+    chosen = p.gather(-1, torch.tensor(output)[:, None])[:, 0]
+    assert min(found["step_min_logprob"]) == pytest.approx(float(chosen.min()), abs=1e-4)
+    ours = logprobs(pair.target, prompt, output, 1.0)
+    assert torch.allclose(ours, p, atol=1e-3)
+
+
+def test_steps_end_at_blank_lines_and_cover_the_output(pair: ModelPair) -> None:
+    text = "First 1 + 1 = 2.\n\nThen 2 + 2 = 4.\n\nThe answer is 4."
+    output = tuple(pair.tokenizer(text).input_ids)
+    ends = step_ends(pair.tokenizer, (), output)
+    assert ends[-1] == len(output)
+    parts = [pair.tokenizer.decode(output[a:b]) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    assert len(parts) == 3
+    assert "".join(parts) == text
