@@ -12,6 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from antiphon.eval import layout
+from antiphon.eval.report import table_from_json
+
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "docs" / "records"
 PLACE = re.compile(r"(<!-- table:([\w-]+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
@@ -59,6 +62,8 @@ def costs(record: dict[str, Any]) -> list[str]:
 def table(name: str) -> str:
     """The Markdown of a record, its conditions below it."""
     record = json.loads((RECORDS / f"{name}.json").read_text())
+    if record.get("kind") == "evaluation":
+        return layout.markdown(table_from_json(record))
     if record.get("kind") == "equality":
         lines = equality(record)
     else:

@@ -10,7 +10,7 @@ import torch
 
 from antiphon.errors import UserError
 from antiphon.lab import checkpoint, pair_path
-from antiphon.lab.evaluate import grade, solve, wilson
+from antiphon.lab.evaluate import grade, solve
 from antiphon.lab.growth import grow, positions
 from antiphon.lab.muon import MuonAdam, orthogonalise
 from antiphon.lab.problems import problem
@@ -159,12 +159,6 @@ def test_the_bundled_draft_solves_problems() -> None:
     assert 0.15 < score.accuracy < 0.95
     assert score.interval[0] < score.accuracy < score.interval[1]
 
-
-def test_wilson() -> None:
-    low, high = wilson(8, 10)
-    assert (round(low, 3), round(high, 3)) == (0.490, 0.943)
-    assert wilson(0, 10)[0] == 0.0
-    assert wilson(10, 10)[1] == pytest.approx(1.0)
 
 
 def test_the_bundle_is_small_and_never_pickled() -> None:

@@ -46,7 +46,6 @@ def evaluate(
     """Grade one model of the pair on held-out problems; the last line is JSON."""
     from antiphon.lab import pair_path
     from antiphon.lab.evaluate import evaluate as run
-    from antiphon.lab.evaluate import wilson
 
     folder = pair_path(which) if which in ("target", "draft") else Path(which)
     if not (folder / "config.json").is_file():
@@ -55,7 +54,7 @@ def evaluate(
         raise UserError(f"--limit is {limit}: give a whole number >= 1")
     score = run(folder, split, limit=limit, temperature=temperature, seed=seed)
     hits, n = sum(score.right), len(score.right)
-    low, high = wilson(hits, n)
+    low, high = score.interval
     typer.echo(f"{hits}/{n} right: {hits / n:.1%} (95 % interval {low:.1%} to {high:.1%})")
     for template, (right, total) in score.by_template.items():
         typer.echo(f"  {template:<12} {right}/{total}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import sqrt
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def accuracy(right: Matrix) -> Estimate:
 
 def wilson(p: float, n: float) -> tuple[float, float]:
     """Wilson's 95 % interval of a share `p` of `n` answers; `n` may be an effective number."""
-    z = float(_scipy().norm.ppf(0.975))
+    z = NormalDist().inv_cdf(0.975)
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return max(0.0, centre - half), min(1.0, centre + half)
@@ -139,7 +140,7 @@ def problems_needed(gain: float, discordant: float, power: float = 0.8) -> int:
         )
     if not 0 < power < 1:
         raise UserError(f"power is {power:g}: give a share between 0 and 1, such as 0.8")
-    alpha, beta = (float(_scipy().norm.ppf(share)) for share in (0.975, power))
+    alpha, beta = (NormalDist().inv_cdf(share) for share in (0.975, power))
     root = alpha * sqrt(discordant) + beta * sqrt(max(discordant - gain * gain, 0.0))
     return int(np.ceil((root / gain) ** 2))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from antiphon.eval.statistics import wilson
 from antiphon.lab.problems import Problem, final_answer
 from antiphon.lab.tokenizer import load_tokenizer, prompt_of
 
@@ -38,15 +38,7 @@ class Score:
     @property
     def interval(self) -> tuple[float, float]:
         """Wilson 95 % interval of the accuracy."""
-        return wilson(sum(self.right), len(self.right))
-
-
-def wilson(hits: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson score interval of `hits` out of `n`."""
-    p = hits / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
+        return wilson(self.accuracy, len(self.right))
 
 
 def solve(

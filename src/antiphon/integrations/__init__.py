@@ -1,0 +1,1 @@
+"""antiphon inside other programs; each file needs an extra of its own."""
