@@ -4,6 +4,7 @@ from antiphon.errors import UserError
 from antiphon.params import SamplingParams
 
 __all__ = [
+    "EASD",
     "Autoregressive",
     "Delta",
     "DraftOnly",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "EASD": "antiphon.methods",
     "Autoregressive": "antiphon.methods",
     "Delta": "antiphon.result",
     "DraftOnly": "antiphon.methods",

@@ -79,7 +79,7 @@ class Engine:
         the parameters name tokens outside the vocabulary, or the method lacks a model.
         """
         self._refuse(prompt, params)
-        method.check(self.models)
+        method.check(self.models, params)
         names = []
         seed = params.seed
         ends = frozenset() if params.ignore_eos else self.vocabulary.eos_token_ids

@@ -41,33 +41,25 @@ class Quantiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """What was measured of a pair.
+class Seen:
+    """What was measured at one temperature, on text the target wrote at it.
+
+    p and q below are the distributions at that temperature; at temperature 0, where those are
+    one-hot, the ones at temperature 1 on greedy text.
 
     Attributes:
-        pair: fingerprint of the pair, see `fingerprint`.
-        description: the pair in words.
-        source: task, data and number of problems it was collected on.
-        temperature: of p and q in everything below.
-        acceptance: mean chance that a draft token passes the exact rule, sum of min(p, q).
+        acceptance: mean chance that a draft token passes the exact rule: the sum of min(p, q),
+            at temperature 0 the agreement.
         agreement: share of positions at which both models' most probable tokens agree.
         quantities: name -> quantiles. ``target_entropy`` and ``draft_entropy`` (nats, at every
             position), the same with ``_mismatch`` where the most probable tokens differ;
             ``step_min_logprob`` and ``step_mean_logprob`` (the target's, per step of the text,
             nats), ``draft_step_min_logprob``.
-        machine, target_seconds, draft_seconds: pass costs by rows, and where they were taken.
     """
 
-    pair: str
-    description: str
-    source: str
-    temperature: float
     acceptance: float
     agreement: float
     quantities: Mapping[str, Quantiles]
-    machine: str
-    target_seconds: Mapping[str, float]
-    draft_seconds: Mapping[str, float]
 
     def quantile(self, name: str, level: float) -> float:
         """A quantile by name; raises UserError for a quantity that the profile lacks."""
@@ -77,6 +69,46 @@ class Profile:
                 f"(it has {', '.join(self.quantities)})"
             )
         return self.quantities[name].at(level)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What was measured of a pair.
+
+    Attributes:
+        pair: fingerprint of the pair, see `fingerprint`.
+        description: the pair in words.
+        source: task, data and number of problems it was collected on.
+        seen: temperature, as text -> what was seen at it.
+        machine, target_seconds, draft_seconds: pass costs by rows, and where they were taken.
+    """
+
+    pair: str
+    description: str
+    source: str
+    seen: Mapping[str, Seen]
+    machine: str
+    target_seconds: Mapping[str, float]
+    draft_seconds: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if not self.seen:
+            raise UserError("a profile needs one temperature at least")
+
+    def at(self, temperature: float) -> Seen:
+        """What was seen at a temperature; raises UserError for one that was not looked at."""
+        found = self.seen.get(f"{temperature:g}")
+        if found is None:
+            raise UserError(
+                f"the profile knows the temperatures {', '.join(self.seen)}, not {temperature:g}: "
+                "use one of them, or run antiphon calibrate --temperatures "
+                f"{','.join(self.seen)},{temperature:g}"
+            )
+        return found
+
+    def nearest(self, temperature: float) -> Seen:
+        """What was seen at the nearest temperature, where near is good enough."""
+        return self.seen[min(self.seen, key=lambda known: abs(float(known) - temperature))]
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""
@@ -93,11 +125,7 @@ def load(path: Path, pair: str) -> Profile:
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        quantities = {
-            name: Quantiles(tuple(entry["values"]), entry["count"])
-            for name, entry in record["quantities"].items()
-        }
-        profile = Profile(**record | {"quantities": quantities})
+        profile = Profile(**record | {"seen": _seen(record["seen"])})
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}): check --profile") from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -108,6 +136,20 @@ def load(path: Path, pair: str) -> Profile:
             "make one for this pair with antiphon calibrate"
         )
     return profile
+
+
+def _seen(record: Any) -> dict[str, Seen]:
+    return {
+        temperature: Seen(
+            acceptance=entry["acceptance"],
+            agreement=entry["agreement"],
+            quantities={
+                name: Quantiles(tuple(kept["values"]), kept["count"])
+                for name, kept in entry["quantities"].items()
+            },
+        )
+        for temperature, entry in record.items()
+    }
 
 
 def fingerprint(*configs: Any) -> str:

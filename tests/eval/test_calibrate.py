@@ -14,11 +14,9 @@ from antiphon.drafting.length import FittedLength
 from antiphon.errors import UserError
 from antiphon.eval import data
 from antiphon.eval.calibrate import logprobs, positions, step_ends
-from antiphon.eval.prompting import Prompting
-from antiphon.eval.runner import Plan
 from antiphon.eval.tasks.lab import Lab
 from antiphon.lab import pair_path, profile_path
-from antiphon.methods import Speculative
+from antiphon.methods.speculative import block_length
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
 from antiphon.params import SamplingParams
 from antiphon.profile import LEVELS, Quantiles, load
@@ -32,20 +30,23 @@ def pair() -> ModelPair:
 def test_the_bundled_pair_comes_with_its_profile(pair: ModelPair) -> None:
     assert pair.profile is not None
     assert pair.profile.pair == pair.fingerprint
-    assert 0.9 < pair.profile.acceptance < 1
-    for name in ("target_entropy", "draft_entropy", "step_min_logprob"):
-        quantiles = pair.profile.quantities[name]
-        assert quantiles.count > 100
-        assert quantiles.at(0.1) <= quantiles.at(0.5) <= quantiles.at(0.97)
+    assert set(pair.profile.seen) >= {"0", "0.6", "0.7", "1"}
+    for seen in pair.profile.seen.values():
+        assert 0.8 < seen.acceptance < 1
+        for name in ("target_entropy", "draft_entropy", "step_min_logprob"):
+            quantiles = seen.quantities[name]
+            assert quantiles.count > 100
+            assert quantiles.at(0.1) <= quantiles.at(0.5) <= quantiles.at(0.97)
+    assert pair.profile.nearest(0.95) is pair.profile.seen["1"]
 
 
 def test_a_profile_reaches_the_methods(pair: ModelPair) -> None:
     models = make_engine(pair, costs=True).models
     assert models.profile is pair.profile
-    length = Speculative(gamma="auto")._length(models)
+    length = block_length("auto", "model", SamplingParams(), models)
     assert isinstance(length, FittedLength)
     assert pair.profile
-    assert length.acceptance == pytest.approx(pair.profile.acceptance)
+    assert length.acceptance == pytest.approx(pair.profile.at(0.0).acceptance)
 
 
 def test_costs_of_a_profile_count_on_its_own_machine_alone(pair: ModelPair) -> None:
@@ -74,9 +75,7 @@ def test_the_profile_of_another_pair_is_refused(pair: ModelPair, tmp_path: Path)
         load_pair(str(pair_path("draft")), str(pair_path("draft")), profile=profile_path())
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"quantities": {"a": {}}}', '{"quantities": 1}']
-)
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"seen": {"0": {}}}', '{"seen": 1}'])
 def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "profile.json"
     path.write_text(content)
@@ -99,16 +98,7 @@ def test_positions_are_what_the_models_thought(pair: ModelPair) -> None:
     problem = data.load(Lab(), None, 1).problems[0]
     prompt = tuple(pair.tokenizer(f"<|user|>{problem.question}<|assistant|>").input_ids)
     output = tuple(pair.tokenizer(problem.solution).input_ids)
-    plan = Plan(
-        task=Lab(),
-        data=data.load(Lab(), None, 1),
-        prompting=Prompting(),
-        methods={"speculative": Speculative()},
-        seeds=(0,),
-        params=SamplingParams(),
-        batch=1,
-    )
-    found = positions(pair, prompt, output, plan)
+    found = positions(pair, prompt, output, 0.0)
     from transformers import AutoModelForCausalLM
 
     stock = [

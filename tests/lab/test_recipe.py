@@ -160,7 +160,6 @@ def test_the_bundled_draft_solves_problems() -> None:
     assert score.interval[0] < score.accuracy < score.interval[1]
 
 
-
 def test_the_bundle_is_small_and_never_pickled() -> None:
     files = [p for p in pair_path("target").parent.rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) < 24_000_000

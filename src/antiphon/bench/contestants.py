@@ -163,7 +163,7 @@ def contestants(
     field: list[Contestant] = []
     for name in methods:
         racer = Ours(name, pair, configs[name], batch, costs=gamma == "auto")
-        racer.method.check(racer.engine.models)
+        racer.method.check(racer.engine.models, SamplingParams())
         field.append(racer)
     if peers:
         field += _peers(pair, peers, peer_dtype, 4 if gamma == "auto" else gamma, sources)

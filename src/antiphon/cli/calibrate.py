@@ -29,7 +29,9 @@ def calibrate(
     ] = None,
     limit: Annotated[int, typer.Option(help="Number of problems.")] = 200,
     batch: Annotated[int, typer.Option(help="Requests at once.")] = 16,
-    temperature: opt.Temperature = 0.0,
+    temperatures: Annotated[
+        str, typer.Option(help="Temperatures to look at, commas between.")
+    ] = "0,0.6,0.7,1",
     seed: Annotated[int, typer.Option(help="Random seed, for temperatures above 0.")] = 0,
     target: opt.Target = None,
     draft: opt.Draft = None,
@@ -57,29 +59,42 @@ def calibrate(
         prompting=Prompting(),
         methods={"speculative": Speculative()},
         seeds=(seed,),
-        params=opt.sampling(temperature=temperature, max_tokens=chosen.max_tokens),
+        params=opt.sampling(max_tokens=chosen.max_tokens),
         batch=batch,
     )
+    levels = parse_temperatures(temperatures)
     pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("calibrating", total=len(plan.data.problems))
-        profile = collect(plan, pair, lambda: progress.advance(bar))
+        bar = progress.add_task("calibrating", total=len(levels) * len(plan.data.problems))
+        profile = collect(plan, pair, levels, lambda: progress.advance(bar))
     profile.save(out)
     show(profile, Console())
     typer.echo(f"wrote {out}", err=True)
 
 
+def parse_temperatures(text: str) -> tuple[float, ...]:
+    """``0,0.7`` as numbers, each once."""
+    try:
+        values = tuple(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        raise UserError(f"--temperatures is {text!r}: give numbers, commas between") from None
+    for value in values:
+        opt.sampling(temperature=value)
+    return values
+
+
 def show(profile: Profile, console: Console) -> None:
-    """What was measured, in a table."""
+    """What was measured, in a table for each temperature."""
     levels = (0.05, 0.5, 0.9, 0.95, 0.99)
-    table = Table("", *(f"{level:.0%}" for level in levels), "values")
-    for name, quantiles in profile.quantities.items():
-        cells = [f"{quantiles.at(level):.3f}" for level in levels]
-        table.add_row(name, *cells, str(quantiles.count))
-    console.print(table)
-    console.print(
-        f"acceptance {profile.acceptance:.3f}, same most probable token "
-        f"{profile.agreement:.3f}; {profile.source}",
-        highlight=False,
-    )
+    for temperature, seen in profile.seen.items():
+        table = Table("", *(f"{level:.0%}" for level in levels), "values")
+        for name, quantiles in seen.quantities.items():
+            cells = [f"{quantiles.at(level):.3f}" for level in levels]
+            table.add_row(name, *cells, str(quantiles.count))
+        console.print(table)
+        console.print(
+            f"temperature {temperature}: acceptance {seen.acceptance:.3f}, "
+            f"same most probable token {seen.agreement:.3f}; {profile.source}",
+            highlight=False,
+        )

@@ -18,6 +18,7 @@ from antiphon.methods import METHODS, Autoregressive, Method, Speculative
 from antiphon.models.pair import load_pair
 from antiphon.params import SamplingParams
 from antiphon.result import Result
+from antiphon.rules.catalogue import KINDS
 
 
 def demo(
@@ -69,9 +70,15 @@ def demo(
 
 
 def methods() -> None:
-    """List the decoding methods with their guarantee and source."""
+    """List the decoding methods, and the token rules, with their guarantee and source."""
     table = Table("method", "guarantee", "knobs", "source")
     for name, config in METHODS.items():
         knobs = ", ".join(field.name for field in dataclasses.fields(config)) or "none"
         table.add_row(name, config.GUARANTEE, knobs, config.SOURCE)
     Console().print(table)
+    for kind, known in KINDS.items():
+        table = Table(f"--{kind}", "guarantee", "arguments", "source")
+        for name, config in known.items():
+            knobs = ", ".join(field.name for field in dataclasses.fields(config)) or "none"
+            table.add_row(name, config.GUARANTEE, knobs, config.SOURCE)
+        Console().print(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import sys
+from collections.abc import Mapping
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -77,6 +78,11 @@ def evaluate(
     gamma: opt.Gamma = None,
     chains: opt.Chains = None,
     confidence: opt.Confidence = None,
+    rule: opt.Rule = None,
+    rule_arg: opt.RuleArg = None,
+    rescue: opt.Rescue = None,
+    veto: opt.Veto = None,
+    veto_entropy: opt.VetoEntropy = None,
     seeds: Annotated[
         str | None, typer.Option(help="Random seeds, commas between.", rich_help_panel="Sampling")
     ] = None,
@@ -101,9 +107,9 @@ def evaluate(
     profile: opt.Profile = None,
 ) -> None:
     """Evaluate methods on a task: accuracy and speed in one table, with intervals."""
-    knobs = {"gamma": gamma, "chains": chains, "confidence": confidence}
+    given = opt.knobs(gamma, chains, confidence, rule, rule_arg, rescue, veto, veto_entropy)
     has_draft = target is None or draft is not None
-    methods = chosen(method or [], baselines, has_draft, draft, knobs)
+    methods = chosen(method or [], baselines, has_draft, draft, given)
     chosen_task = build_task(task, question_field, answer_field)
     for name, value in (("--limit", limit), ("--max-tokens", max_tokens)):
         if value is not None and value < 1:
@@ -169,7 +175,7 @@ def chosen(
     baselines: bool,
     has_draft: bool,
     draft: str | None,
-    knobs: dict[str, str | int | float | None],
+    given: Mapping[str, str],
 ) -> dict[str, Method]:
     """The methods of the run by their text form, baselines first.
 
@@ -183,16 +189,14 @@ def chosen(
         if has_draft:
             methods += [DraftOnly(), Speculative()]
     named = [spec.parse(text) for text in texts]
-    for knob, value in knobs.items():
-        if value is None:
-            continue
-        fitting = [hasattr(method, knob) for method in named]
-        if not any(fitting):
-            raise UserError(f"--{knob} does nothing for the methods named: drop it")
-        for place, fits in enumerate(fitting):
-            if fits:
-                value = opt.parse_gamma(str(value)) if knob == "gamma" else value
-                named[place] = dataclasses.replace(named[place], **{knob: value})  # type: ignore[type-var]
+    for name in given:
+        if not any(hasattr(method, name) for method in named):
+            flag = name.replace("_", "-")
+            raise UserError(f"--{flag} does nothing for the methods named: drop it")
+    named = [
+        spec.with_fields(method, {k: v for k, v in given.items() if hasattr(method, k)})
+        for method in named
+    ]
     return {spec.describe(method): method for method in (*methods, *named)}
 
 

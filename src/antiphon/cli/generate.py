@@ -39,6 +39,11 @@ def generate(
     gamma: opt.Gamma = None,
     chains: opt.Chains = None,
     confidence: opt.Confidence = None,
+    rule: opt.Rule = None,
+    rule_arg: opt.RuleArg = None,
+    rescue: opt.Rescue = None,
+    veto: opt.Veto = None,
+    veto_entropy: opt.VetoEntropy = None,
     temperature: opt.Temperature = 0.0,
     top_k: opt.TopK = 0,
     top_p: opt.TopP = 1.0,
@@ -78,7 +83,8 @@ def generate(
         logprobs=logprobs,
     )
     has_draft = draft is not None or target is None
-    chosen = opt.build_method(method, draft, has_draft, gamma, chains, confidence)
+    given = opt.knobs(gamma, chains, confidence, rule, rule_arg, rescue, veto, veto_entropy)
+    chosen = opt.build_method(method, draft, has_draft, given)
     text = sys.stdin.read() if prompt is None else prompt
     if not text.strip():
         raise UserError("the prompt is empty: give it as an argument or on standard input")
@@ -169,6 +175,11 @@ def chat(
     gamma: opt.Gamma = None,
     chains: opt.Chains = None,
     confidence: opt.Confidence = None,
+    rule: opt.Rule = None,
+    rule_arg: opt.RuleArg = None,
+    rescue: opt.Rescue = None,
+    veto: opt.Veto = None,
+    veto_entropy: opt.VetoEntropy = None,
     temperature: opt.Temperature = 0.0,
     max_tokens: opt.MaxTokens = 256,
     stop: opt.Stop = None,
@@ -180,7 +191,8 @@ def chat(
         temperature=temperature, max_tokens=max_tokens, stop=tuple(stop or ()), seed=seed
     )
     has_draft = draft is not None or target is None
-    chosen = opt.build_method(method, draft, has_draft, gamma, chains, confidence)
+    given = opt.knobs(gamma, chains, confidence, rule, rule_arg, rescue, veto, veto_entropy)
+    chosen = opt.build_method(method, draft, has_draft, given)
     pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, profile)
     warn_if_slow(pair, chosen)
     engine = make_engine(pair, costs=needs_costs(chosen))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from antiphon.errors import UserError
-from antiphon.methods import METHODS, Autoregressive, Method, Speculative
+from antiphon.methods import METHODS, Method, spec
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
 from antiphon.params import SamplingParams
 
@@ -51,7 +52,8 @@ MethodName = Annotated[
     str | None,
     typer.Option(
         "--method",
-        help=f"{', '.join(METHODS)}. Default: speculative where there is a draft.",
+        help=f"{', '.join(METHODS)}; NAME:field=value,... sets any field. "
+        "Default: speculative where there is a draft.",
         rich_help_panel=_METHOD,
     ),
 ]
@@ -68,6 +70,26 @@ Confidence = Annotated[
     typer.Option(
         help="Stop drafting below this top probability. Default: 0.", rich_help_panel=_METHOD
     ),
+]
+Rule = Annotated[
+    str | None,
+    typer.Option(help="Base rule; antiphon methods lists them.", rich_help_panel=_METHOD),
+]
+RuleArg = Annotated[
+    list[str] | None,
+    typer.Option(help="argument=value of the rule; may be repeated.", rich_help_panel=_METHOD),
+]
+Rescue = Annotated[
+    str | None,
+    typer.Option(help="NAME/argument=value: keeps refused tokens.", rich_help_panel=_METHOD),
+]
+Veto = Annotated[
+    str | None,
+    typer.Option(help="NAME/argument=value: refuses accepted tokens.", rich_help_panel=_METHOD),
+]
+VetoEntropy = Annotated[
+    float | None,
+    typer.Option(help="For easd: bound of both entropies, nats.", rich_help_panel=_METHOD),
 ]
 Temperature = Annotated[float, typer.Option(help="0 is greedy.", rich_help_panel=_TEXT)]
 TopK = Annotated[int, typer.Option(help="0: off.", rich_help_panel=_TEXT)]
@@ -88,34 +110,52 @@ IgnoreEos = Annotated[
 ]
 
 
-def build_method(
-    name: str | None,
-    draft: str | None,
-    has_draft: bool,
+def knobs(
     gamma: str | None = None,
     chains: int | None = None,
     confidence: float | None = None,
+    rule: str | None = None,
+    rule_arg: list[str] | None = None,
+    rescue: str | None = None,
+    veto: str | None = None,
+    veto_entropy: float | None = None,
+) -> dict[str, str]:
+    """The flags that were given, as text forms of a method's fields."""
+    if rule_arg and rule is None:
+        raise UserError("--rule-arg needs --rule NAME: name the rule")
+    if gamma is not None:
+        parse_gamma(gamma)
+    given = {
+        "gamma": gamma,
+        "chains": chains,
+        "confidence": confidence,
+        "rule": None if rule is None else "/".join([rule, *(rule_arg or [])]),
+        "rescue": rescue,
+        "veto": veto,
+        "veto_entropy": veto_entropy,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def build_method(
+    text: str | None, draft: str | None, has_draft: bool, given: Mapping[str, str]
 ) -> Method:
-    """The method the flags describe.
+    """The method that --method and the flags of its fields describe.
 
     Raises UserError for an unknown method, and for a flag that the method would ignore.
     """
-    drafting = {"--gamma": gamma, "--chains": chains, "--confidence": confidence}
-    if name is None:
-        name = "speculative" if has_draft or draft == "ngram" else "autoregressive"
-    if name not in METHODS:
-        raise UserError(f"--method is {name!r}: choose {', '.join(METHODS)}")
-    if name == "autoregressive":
-        ignored = next((flag for flag, value in drafting.items() if value is not None), None)
-        if ignored:
-            raise UserError(f"{ignored} does nothing for --method autoregressive: drop it")
-        return Autoregressive()
-    return Speculative(
-        gamma=4 if gamma is None else parse_gamma(gamma),
-        drafter="ngram" if draft == "ngram" else "model",
-        chains=1 if chains is None else chains,
-        confidence=0.0 if confidence is None else confidence,
-    )
+    if text is None:
+        text = "speculative" if has_draft or draft == "ngram" else "autoregressive"
+    method = spec.parse(text)
+    for name in given:
+        if not hasattr(method, name):
+            flag = name.replace("_", "-")
+            raise UserError(f"--{flag} does nothing for --method {text}: drop it")
+    if draft == "ngram" and text != "autoregressive":
+        if not hasattr(method, "drafter"):
+            raise UserError(f"--method {text} needs a draft model: give --draft PATH")
+        given = {**given, "drafter": "ngram"}
+    return spec.with_fields(method, given)
 
 
 def parse_gamma(text: str) -> int | Literal["auto"]:

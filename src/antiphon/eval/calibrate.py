@@ -1,12 +1,13 @@
 """Collects a pair's profile on a train split: entropies, acceptance, step scores, pass costs.
 
-The target answers the problems; then both models read each answer once more, and what they
-thought at every position of it is kept as quantiles.
+At each temperature the target answers the problems; then both models read each answer once
+more, and what they thought at every position of it is kept as quantiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,71 +20,90 @@ from antiphon.errors import UserError
 from antiphon.eval.runner import Plan, answers
 from antiphon.models.base import Extension, LanguageModel
 from antiphon.models.pair import ModelPair
-from antiphon.profile import LEVELS, Profile, Quantiles
+from antiphon.profile import LEVELS, Profile, Quantiles, Seen
+from antiphon.rules.evidence import entropy
 
 STEP_BREAK = "\n\n"
+FEWEST = 100
+"""Positions below which quantiles would say nothing."""
 
 
-def calibrate(plan: Plan, pair: ModelPair, told: Callable[[], None] = lambda: None) -> Profile:
+def calibrate(
+    plan: Plan,
+    pair: ModelPair,
+    temperatures: Sequence[float],
+    told: Callable[[], None] = lambda: None,
+) -> Profile:
     """Measure a pair.
 
     Args:
         plan: problems to collect on, with one method that writes the target's own answers.
+        temperatures: to look at; the plan's own does not count.
         told: is called after every problem.
 
     Raises:
-        UserError: the pair has no draft, or too few problems were answered.
+        UserError: the pair has no draft, or too little was written.
     """
     if pair.draft is None:
         raise UserError("a profile is about a pair: give --draft PATH")
-    (label,) = plan.methods
-    engine = make_engine(pair, batch=plan.batch)
-    sums: dict[str, list[float]] = {}
-    for answer in answers(plan, pair, engine, label, plan.seeds[0], plan.data.problems):
-        prompt = plan.prompting.encode(pair.tokenizer, answer.prompts[-1]) if answer.prompts else ()
-        output = pair.tokenizer(answer.outputs[-1], add_special_tokens=False).input_ids
-        if prompt and output:
-            for name, values in positions(pair, prompt, tuple(output), plan).items():
-                sums.setdefault(name, []).extend(values)
-        told()
-    if len(sums.get("acceptance", ())) < 100:
-        raise UserError("fewer than 100 positions were written: give more problems (--limit)")
-    acceptance, agreement = (float(np.mean(sums.pop(n))) for n in ("acceptance", "agreement"))
+    seen = {f"{temperature:g}": look(plan, pair, temperature, told) for temperature in temperatures}
     costs = pair_costs(pair, fresh=True)
     assert costs.draft is not None
     return Profile(
         pair=pair.fingerprint,
         description=pair.description,
         source=f"{plan.task.name}, {plan.data.source}, {len(plan.data.problems)} problems",
-        temperature=plan.params.temperature or 1.0,
-        acceptance=acceptance,
-        agreement=agreement,
-        quantities={name: _quantiles(values) for name, values in sums.items() if values},
+        seen=seen,
         machine=machine_and_precision(pair),
         target_seconds={str(rows): s for rows, s in costs.target.by_rows.items()},
         draft_seconds={str(rows): s for rows, s in costs.draft.by_rows.items()},
     )
 
 
+def look(plan: Plan, pair: ModelPair, temperature: float, told: Callable[[], None]) -> Seen:
+    """What both models think along the target's answers at one temperature."""
+    plan = replace(plan, params=replace(plan.params, temperature=temperature))
+    (label,) = plan.methods
+    engine = make_engine(pair, batch=plan.batch)
+    sums: dict[str, list[float]] = {}
+    for answer in answers(plan, pair, engine, label, plan.seeds[0], plan.data.problems):
+        prompt = plan.prompting.encode(pair.tokenizer, answer.prompts[-1])
+        text = answer.outputs[-1] if answer.outputs else ""
+        output = tuple(pair.tokenizer(text, add_special_tokens=False).input_ids)
+        if prompt and output:
+            for name, values in positions(pair, prompt, output, temperature).items():
+                sums.setdefault(name, []).extend(values)
+        told()
+    if len(sums.get("acceptance", ())) < FEWEST:
+        raise UserError(f"fewer than {FEWEST} tokens were written: give more problems (--limit)")
+    acceptance, agreement = (float(np.mean(sums.pop(n))) for n in ("acceptance", "agreement"))
+    return Seen(
+        acceptance=acceptance if temperature > 0 else agreement,
+        agreement=agreement,
+        quantities={name: _quantiles(values) for name, values in sums.items() if values},
+    )
+
+
 def positions(
-    pair: ModelPair, prompt: tuple[int, ...], output: tuple[int, ...], plan: Plan
+    pair: ModelPair, prompt: tuple[int, ...], output: tuple[int, ...], temperature: float
 ) -> dict[str, list[float]]:
-    """What both models thought at each of the output's ``T`` positions, teacher-forced."""
+    """What both models thought at each of the output's ``T`` positions, teacher-forced.
+
+    At temperature 0: at temperature 1.
+    """
     assert pair.draft is not None
-    temperature = plan.params.temperature or 1.0
-    p = logprobs(pair.target, prompt, output, temperature)
-    q = logprobs(pair.draft, prompt, output, temperature)
+    p = logprobs(pair.target, prompt, output, temperature or 1.0)
+    q = logprobs(pair.draft, prompt, output, temperature or 1.0)
     overlap = torch.minimum(p.exp(), q.exp()).sum(-1)
     agree = p.argmax(-1) == q.argmax(-1)
-    entropies = {"target_entropy": _entropy(p), "draft_entropy": _entropy(q)}
-    chosen = torch.tensor(output)[:, None]
     found = {"acceptance": _list(overlap), "agreement": _list(agree.float())}
-    for name, values in entropies.items():
+    for name, values in (("target_entropy", entropy(p.exp())), ("draft_entropy", entropy(q.exp()))):
         found[name] = _list(values)
         found[f"{name}_mismatch"] = _list(values[~agree])
+    chosen = torch.tensor(output, device=p.device)[:, None]
     of_target, of_draft = (x.gather(-1, chosen)[:, 0].tolist() for x in (p, q))
-    steps = step_ends(pair.tokenizer, prompt, output)
-    bounds = list(zip([0, *steps[:-1]], steps, strict=True))
+    ends = step_ends(pair.tokenizer, prompt, output)
+    bounds = list(zip([0, *ends[:-1]], ends, strict=True))
     found["step_min_logprob"] = [min(of_target[a:b]) for a, b in bounds]
     found["step_mean_logprob"] = [float(np.mean(of_target[a:b])) for a, b in bounds]
     found["draft_step_min_logprob"] = [min(of_draft[a:b]) for a, b in bounds]
@@ -113,10 +133,6 @@ def step_ends(tokenizer: Any, prompt: tuple[int, ...], output: tuple[int, ...]) 
     if not ends or ends[-1] < len(output):
         ends.append(len(output))
     return ends
-
-
-def _entropy(logp: torch.Tensor) -> torch.Tensor:
-    return -(logp.exp() * logp).sum(-1)
 
 
 def _list(values: torch.Tensor) -> list[float]:

@@ -91,7 +91,7 @@ def run(
     costs = any(needs_costs(method) for method in plan.methods.values())
     engine = make_engine(pair, batch=plan.batch, costs=costs)
     for method in plan.methods.values():
-        method.check(engine.models)
+        method.check(engine.models, plan.params)
     warm = False
     for label, seed, problems in plan.slices():
         left = [p for p in problems if (label, seed, p.id) not in journal.answers]

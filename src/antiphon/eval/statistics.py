@@ -58,21 +58,11 @@ def wilson(p: float, n: float) -> tuple[float, float]:
 def difference(right: Matrix, reference: Matrix) -> Estimate:
     """Difference of two accuracies on the same problems, with a paired bootstrap interval.
 
-    Problems are drawn with replacement and, within each, seeds. Both matrices
-    ``[problems, seeds]`` have the same problems in the same order; their numbers of seeds may
-    differ. Answers of equal seed are kept together where the numbers agree.
+    Problems are drawn with replacement, each with the answers of all its seeds: that covers the
+    chance in the choice of problems and in the sampling alike. Both matrices ``[problems,
+    seeds]`` have the same problems in the same order; their numbers of seeds may differ.
     """
-    rng = np.random.default_rng(0)
-    paired = right.shape == reference.shape
-    n = len(right)
-    draws = np.empty(RESAMPLES)
-    for i in range(RESAMPLES):
-        rows = rng.integers(0, n, n)[:, None]
-        picks = rng.integers(0, right.shape[1], (n, right.shape[1]))
-        others = picks if paired else rng.integers(0, reference.shape[1], (n, reference.shape[1]))
-        draws[i] = right[rows, picks].mean() - reference[rows, others].mean()
-    low, high = np.percentile(draws, [2.5, 97.5])
-    return Estimate(float(right.mean() - reference.mean()), float(low), float(high))
+    return mean(right.mean(1) - reference.mean(1))
 
 
 def mcnemar(right: Matrix, reference: Matrix) -> float:

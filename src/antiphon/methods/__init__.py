@@ -2,13 +2,15 @@
 
 from antiphon.methods.autoregressive import Autoregressive, DraftOnly
 from antiphon.methods.base import Method, Models
+from antiphon.methods.easd import EASD
 from antiphon.methods.speculative import Speculative
 
-METHODS: dict[str, type[Autoregressive] | type[DraftOnly] | type[Speculative]] = {
+METHODS: dict[str, type[Autoregressive] | type[DraftOnly] | type[Speculative] | type[EASD]] = {
     "autoregressive": Autoregressive,
     "draft-only": DraftOnly,
     "speculative": Speculative,
+    "easd": EASD,
 }
 """Command-line name -> configuration class."""
 
-__all__ = ["METHODS", "Autoregressive", "DraftOnly", "Method", "Models", "Speculative"]
+__all__ = ["EASD", "METHODS", "Autoregressive", "DraftOnly", "Method", "Models", "Speculative"]

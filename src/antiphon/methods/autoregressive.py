@@ -8,6 +8,7 @@ from typing import ClassVar
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
 from antiphon.models.base import Extension, LanguageModel
+from antiphon.params import SamplingParams
 from antiphon.request import Commit, Provenance, Request, Steps, ask
 from antiphon.sampling import Context, distribution, draw
 
@@ -19,7 +20,7 @@ class Autoregressive:
     GUARANTEE: ClassVar[str] = "the reference: the target alone"
     SOURCE: ClassVar[str] = "-"
 
-    def check(self, models: Models) -> None:
+    def check(self, models: Models, params: SamplingParams) -> None:
         """Any target will do."""
 
     def run(self, request: Request, models: Models) -> Steps[None]:
@@ -36,7 +37,7 @@ class DraftOnly:
     GUARANTEE: ClassVar[str] = "none: the draft alone"
     SOURCE: ClassVar[str] = "-"
 
-    def check(self, models: Models) -> None:
+    def check(self, models: Models, params: SamplingParams) -> None:
         if models.draft is None:
             raise UserError("draft-only needs a draft model: give --draft PATH or --draft self")
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from antiphon.costs import PairCosts
 from antiphon.models.base import LanguageModel
+from antiphon.params import SamplingParams
 from antiphon.profile import Profile
 from antiphon.request import Request, Steps
 
@@ -30,8 +31,8 @@ class Models:
 class Method(Protocol):
     """A method's configuration. `run` is the algorithm, for one request, top to bottom."""
 
-    def check(self, models: Models) -> None:
-        """Raise UserError if these models cannot serve the method."""
+    def check(self, models: Models, params: SamplingParams) -> None:
+        """Raise UserError if these models cannot serve the method with these parameters."""
         ...
 
     def run(self, request: Request, models: Models) -> Steps[None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from antiphon.errors import UserError
 from antiphon.methods import METHODS, Method
@@ -55,17 +56,24 @@ def describe(method: Method) -> str:
     return f"{name}:{','.join(changed)}" if changed else name
 
 
+def with_fields(method: Method, values: Mapping[str, str]) -> Method:
+    """The same method with some fields set from text."""
+    hints = get_type_hints(type(method))
+    name = describe(method).partition(":")[0]
+    read = {key: _value(name, key, text, hints[key]) for key, text in values.items()}
+    changed: Method = dataclasses.replace(method, **read)  # type: ignore[type-var]
+    return changed
+
+
 def _value(name: str, key: str, text: str, hint: Any) -> Any:
     """Read a number where the field takes one; the method judges everything else."""
-    kinds = [int, float, bool]
-    wanted = [kind for kind in kinds if kind is hint or kind in getattr(hint, "__args__", ())]
-    for kind in wanted:
-        try:
-            if kind is bool:
-                return {"true": True, "false": False}[text.lower()]
-            return kind(text)
-        except (ValueError, KeyError):
-            continue
-    if wanted and hint in kinds:
-        raise UserError(f"{name}: {key} is {text!r}: give a value of type {hint.__name__}")
-    return text
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+    if any(kind is str or get_origin(kind) is Literal for kind in kinds):
+        return text
+    raise UserError(f"{name}: {key} is {text!r}: give a {'whole ' * (int in kinds)}number")

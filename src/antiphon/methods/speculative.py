@@ -1,7 +1,8 @@
-"""Exact speculative decoding: the draft speaks where it echoes the target.
+"""Speculative decoding: the draft speaks where the rule lets it.
 
-Leviathan et al. 2023 (arXiv 2211.17192) and Chen et al. 2023 (2302.01318). The output is
-distributed exactly as the target's own; at temperature 0 it is the target's own.
+With the exact rule (Leviathan et al. 2023, arXiv 2211.17192; Chen et al. 2023, 2302.01318) the
+output is distributed exactly as the target's own; at temperature 0 it is the target's own. The
+other rules (`rules.catalogue`) trade that for speed or for quality.
 """
 
 from __future__ import annotations
@@ -9,20 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
-
 from antiphon.drafting.base import Drafter
 from antiphon.drafting.length import BlockLength, FittedLength, FixedLength
 from antiphon.drafting.model import DraftModel
 from antiphon.drafting.ngram import NGram
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
-from antiphon.models.base import Extension, LanguageModel
-from antiphon.models.tree import KVTree
-from antiphon.request import Commit, Provenance, Request, Steps, ask
-from antiphon.rules.base import Block
-from antiphon.rules.exact import exact
-from antiphon.sampling import Context, distribution
+from antiphon.methods.loop import chain_judge, exact_judge, speculate
+from antiphon.params import SamplingParams
+from antiphon.request import Request, Steps
+from antiphon.rules.catalogue import rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,120 +30,109 @@ class Speculative:
         gamma: draft tokens per round and chain, or "auto": what pays best under the measured
             pass costs and the acceptance seen so far.
         drafter: "model", or "ngram" (prompt lookup, no draft model).
-        chains: independent chains per round, verified in one pass (multi-draft).
+        chains: independent chains per round, verified in one pass (multi-draft); exact rule.
         confidence: stop drafting where the draft's largest probability falls below this.
+        adaedl: stop drafting where AdaEDL's bound of the acceptance falls below this.
         ngram: longest suffix that prompt lookup searches for.
+        rule: base rule, as ``NAME`` or ``NAME/argument=value``, see `rules.catalogue`.
+        rescue: what may keep a token the base rule refuses; "" is none.
+        veto: what may refuse a token that was accepted; "" is none.
     """
 
-    GUARANTEE: ClassVar[str] = "the output distribution is the target's"
+    GUARANTEE: ClassVar[str] = "the output distribution is the target's (with the exact rule)"
     SOURCE: ClassVar[str] = "arXiv 2211.17192, 2302.01318; multi-draft: 2305.09781"
 
     gamma: int | Literal["auto"] = 4
     drafter: Literal["model", "ngram"] = "model"
     chains: int = 1
     confidence: float = 0.0
+    adaedl: float = 0.0
     ngram: int = 4
+    rule: str = "exact"
+    rescue: str = ""
+    veto: str = ""
 
     def __post_init__(self) -> None:
-        if self.gamma != "auto" and (not _is_int(self.gamma) or self.gamma < 1):
-            raise UserError(f"gamma is {self.gamma!r}: give a whole number >= 1, or 'auto'")
+        check_gamma(self.gamma)
         if self.drafter not in ("model", "ngram"):
             raise UserError(f"drafter is {self.drafter!r}: choose 'model' or 'ngram'")
         if not _is_int(self.chains) or self.chains < 1:
             raise UserError(f"chains is {self.chains!r}: give a whole number >= 1")
         if self.drafter == "ngram" and self.chains > 1:
             raise UserError("prompt lookup drafts one chain: use chains=1, or a draft model")
-        if not 0.0 <= self.confidence <= 1.0:
-            raise UserError(f"confidence is {self.confidence!r}: give a probability, 0 to 1")
-        if self.confidence and self.drafter == "ngram":
-            raise UserError("prompt lookup has no probabilities: drop confidence")
+        for name in ("confidence", "adaedl"):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise UserError(f"{name} is {value!r}: give a number, 0 to 1")
+            if value and self.drafter == "ngram":
+                raise UserError(f"prompt lookup has no probabilities: drop {name}")
         if not _is_int(self.ngram) or self.ngram < 2:
             raise UserError(f"ngram is {self.ngram!r}: give a whole number >= 2")
+        rules(self.rule, self.rescue, self.veto)
+        if self.chains > 1 and not self.exact:
+            raise UserError("several chains are judged by the exact rule alone: use chains=1")
 
-    def check(self, models: Models) -> None:
-        if self.drafter == "model" and models.draft is None:
-            raise UserError(
-                "speculative decoding needs a draft: "
-                "give --draft PATH, --draft self or --draft ngram"
-            )
-        if self.gamma == "auto" and models.costs is None:
-            raise UserError("gamma 'auto' needs measured pass costs: load the pair with costs=True")
+    @property
+    def exact(self) -> bool:
+        """Whether the exact rule alone decides."""
+        return (self.rule, self.rescue, self.veto) == ("exact", "", "")
+
+    def check(self, models: Models, params: SamplingParams) -> None:
+        need_draft("speculative decoding", self.drafter, models)
+        need_costs(self.gamma, models)
 
     def run(self, request: Request, models: Models) -> Steps[None]:
-        target = models.target
-        tree = target.new_tree(request.longest)
+        if self.exact:
+            judge = exact_judge(request)
+        else:
+            judge = chain_judge(request, rules(self.rule, self.rescue, self.veto))
         drafter = self._drafter(request, models)
-        length = self._length(models)
-        context = Context(request.prompt)
-        while True:
-            # 1. Draft. Tokens past the output's end would be drafted for nothing.
-            gamma = min(length.next(), request.room(len(context.output)) - 1)
-            block = (yield from drafter.propose(context, gamma)) if gamma > 0 else EMPTY
-
-            # 2. Score what the target has not read yet and the whole block, in one pass.
-            unread = (context.prompt + context.output)[tree.length :]
-            scores = yield from ask(verification(target, tree, unread, block))
-            p = distribution(scores.logits, request.params, hypothetical(context, block))
-
-            # 3. Judge: the longest acceptable path of the block stands, and one more token.
-            verdict = exact(block, p, request.randomness)
-            kept = tuple(block.tokens[i] for i in verdict.accepted)
-            rows = [0, *(i + 1 for i in verdict.accepted)]
-            drafted: list[Provenance] = ["draft"] * len(kept)
-            own: Provenance = verdict.provenance if block.tokens else "target"
-            yield Commit(
-                tokens=(*kept, verdict.token),
-                provenance=(*drafted, own),
-                logits=scores.logits[rows],
-                proposed=block.tokens,
-            )
-
-            # 4. The accepted path joins the trunk of both trees; the rest of the crown goes.
-            tree.commit(scores.nodes[len(unread) - 1 + rows[-1]])
-            tree.prune()
-            drafter.settle(verdict.accepted)
-            length.observe(min(gamma, len(block)), len(kept))
-            context = context.then((*kept, verdict.token))
+        length = block_length(self.gamma, self.drafter, request.params, models)
+        return speculate(request, models.target, drafter, length, judge)
 
     def _drafter(self, request: Request, models: Models) -> Drafter:
         if self.drafter == "ngram":
             return NGram(models.target.vocab_size, longest=self.ngram)
         assert models.draft is not None
-        return DraftModel(models.draft, request, self.chains, self.confidence)
-
-    def _length(self, models: Models) -> BlockLength:
-        if self.gamma != "auto":
-            return FixedLength(self.gamma)
-        assert models.costs is not None
-        if models.profile is None or self.drafter != "model":
-            return FittedLength(models.costs)
-        return FittedLength(models.costs, acceptance=models.profile.acceptance)
-
-
-EMPTY = Block((), (), ((),), torch.empty(0, 0))
-"""A block without drafts: the round is a plain target pass."""
+        return DraftModel(
+            models.draft,
+            request,
+            self.chains,
+            self.confidence,
+            self.adaedl,
+            beliefs=not self.exact,
+        )
 
 
-def verification(
-    target: LanguageModel, tree: KVTree, unread: tuple[int, ...], block: Block
-) -> Extension:
-    """One pass over the unread text and the block; its ``K + 1`` rows are the block's rows."""
-    first = tree.next_node + len(unread) - 1
-    return Extension(
-        target,
-        tree,
-        tokens=unread + block.tokens,
-        parents=(*tree.chain(tree.tip, len(unread)), *(first + row for row in block.parents)),
-        rows=tuple(range(len(unread) - 1, len(unread) + len(block))),
-    )
+def block_length(
+    gamma: int | Literal["auto"], drafter: str, params: SamplingParams, models: Models
+) -> BlockLength:
+    """The block length that a configuration asks for."""
+    if gamma != "auto":
+        return FixedLength(gamma)
+    assert models.costs is not None
+    if models.profile is None or drafter != "model":
+        return FittedLength(models.costs)
+    acceptance = models.profile.nearest(params.temperature).acceptance
+    return FittedLength(models.costs, acceptance=acceptance)
 
 
-def hypothetical(context: Context, block: Block) -> list[Context]:
-    """The history at each row of the block, as if the drafts above it stood; ``K + 1``."""
-    contexts = [context]
-    for token, row in zip(block.tokens, block.parents, strict=True):
-        contexts.append(contexts[row].then((token,)))
-    return contexts
+def check_gamma(gamma: object) -> None:
+    """Raise UserError for a block length that cannot be."""
+    if gamma != "auto" and (not isinstance(gamma, int) or isinstance(gamma, bool) or gamma < 1):
+        raise UserError(f"gamma is {gamma!r}: give a whole number >= 1, or 'auto'")
+
+
+def need_draft(what: str, drafter: str, models: Models) -> None:
+    """Raise UserError where a draft model is needed and there is none."""
+    if drafter == "model" and models.draft is None:
+        raise UserError(f"{what} needs a draft: give --draft PATH, --draft self or --draft ngram")
+
+
+def need_costs(gamma: object, models: Models) -> None:
+    """Raise UserError where pass costs are needed and were not measured."""
+    if gamma == "auto" and models.costs is None:
+        raise UserError("gamma 'auto' needs measured pass costs: load the pair with costs=True")
 
 
 def _is_int(value: object) -> bool:

@@ -1,1 +1,1 @@
-"""Token-level acceptance rules."""
+"""Token-level acceptance rules: base (exact or not), then rescue, then veto; one file each."""

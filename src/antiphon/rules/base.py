@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, Protocol
 
 import torch
+
+from antiphon.rules.evidence import Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +26,24 @@ class Block:
             listed: an exact rule needs every one.
         q: float32 ``[Q, V]``, the very distributions the draws were made from; one-hot for a
             deterministic drafter.
+        belief: what the draft thought before temperature 0 made `q` one-hot, ``[Q, V]``; None
+            where it was not asked for, or where `q` is all there is.
     """
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     draws: tuple[tuple[tuple[int, int], ...], ...]
     q: torch.Tensor
+    belief: torch.Tensor | None = None
 
     @staticmethod
-    def chain(tokens: tuple[int, ...], q: torch.Tensor) -> Block:
+    def chain(
+        tokens: tuple[int, ...], q: torch.Tensor, belief: torch.Tensor | None = None
+    ) -> Block:
         """A block of one chain; `q` is ``[K, V]``, row ``k`` for token ``k``."""
         count = len(tokens)
         draws = tuple(((k, k),) for k in range(count))
-        return Block(tokens, tuple(range(count)), (*draws, ()), q)
+        return Block(tokens, tuple(range(count)), (*draws, ()), q, belief)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -49,8 +57,59 @@ class Verdict:
         accepted: indices of the accepted draft tokens, from the block's root downwards.
         token: the token the target adds.
         provenance: "bonus" where no draft token was left to judge, else "correction".
+        notes: what a rule adds to the trace: how often it vetoed or rescued.
     """
 
     accepted: tuple[int, ...]
     token: int
     provenance: Literal["bonus", "correction"]
+    notes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """A base rule's opinion of a block, for all of its positions at once.
+
+    Attributes:
+        score: ``[K]``; token k is accepted iff ``u * q(x_k) < score_k``, u uniform. The exact
+            rule's score is p(x_k).
+        residual: k -> the distribution ``[V]`` the target draws from after refusing token k.
+    """
+
+    score: torch.Tensor
+    residual: Callable[[int], torch.Tensor]
+
+
+class BaseRule(Protocol):
+    """Accepts or refuses every token of a block, given that those before it stand."""
+
+    GUARANTEE: ClassVar[str]
+    SOURCE: ClassVar[str]
+
+    def judge(self, evidence: Evidence) -> Acceptance: ...
+
+
+class Rescue(Protocol):
+    """Turns refusals of the base rule into acceptances."""
+
+    GUARANTEE: ClassVar[str]
+    SOURCE: ClassVar[str]
+
+    def keep(self, evidence: Evidence) -> torch.Tensor:
+        """Positions ``[K]`` whose token stands even if the base rule refuses it."""
+        ...
+
+
+class Veto(Protocol):
+    """Turns acceptances into refusals."""
+
+    GUARANTEE: ClassVar[str]
+    SOURCE: ClassVar[str]
+
+    def refuse(self, evidence: Evidence) -> torch.Tensor:
+        """Positions ``[K]`` whose token falls even if it was accepted."""
+        ...
+
+    def redraw(self, evidence: Evidence, k: int) -> torch.Tensor:
+        """The distribution ``[V]`` the target draws from in place of token k."""
+        ...

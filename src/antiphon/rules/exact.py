@@ -8,10 +8,25 @@ Algorithm 2; Yang et al. 2024, multi-candidate speculative decoding, 2401.06706)
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 
-from antiphon.rules.base import Block, Verdict
+from antiphon.rules.base import Acceptance, Block, Verdict
+from antiphon.rules.evidence import Evidence
 from antiphon.sampling import Randomness, draw
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The exact rule on a chain, for rescues and vetoes to stand on."""
+
+    GUARANTEE: ClassVar[str] = "the output distribution is the target's"
+    SOURCE: ClassVar[str] = "arXiv 2211.17192"
+
+    def judge(self, evidence: Evidence) -> Acceptance:
+        return Acceptance(evidence.px, lambda k: residual(evidence.p[k], evidence.q[k]))
 
 
 def exact(block: Block, p: torch.Tensor, randomness: Randomness) -> Verdict:

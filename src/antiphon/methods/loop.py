@@ -1,0 +1,113 @@
+"""The speculative loop: draft, verify in one pass, judge, commit. Rules differ in the judging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from antiphon.drafting.base import Drafter
+from antiphon.drafting.length import BlockLength
+from antiphon.models.base import Extension, LanguageModel
+from antiphon.models.tree import KVTree
+from antiphon.request import Commit, Provenance, Request, Steps, ask
+from antiphon.rules.base import Block, Verdict
+from antiphon.rules.evidence import Evidence
+from antiphon.rules.exact import exact
+from antiphon.rules.judge import Rules, judge
+from antiphon.sampling import Context, distribution
+
+Judge = Callable[[Block, torch.Tensor, list[Context]], Verdict]
+"""Judges a block, given the target's logits ``[K + 1, V]`` and the history at each row."""
+
+
+def speculate(
+    request: Request, target: LanguageModel, drafter: Drafter, length: BlockLength, judge: Judge
+) -> Steps[None]:
+    """Write a text in rounds; see Leviathan et al. 2023 (arXiv 2211.17192), Algorithm 1."""
+    tree = target.new_tree(request.longest)
+    context = Context(request.prompt)
+    while True:
+        # 1. Draft. Tokens past the output's end would be drafted for nothing.
+        gamma = min(length.next(), request.room(len(context.output)) - 1)
+        block = (yield from drafter.propose(context, gamma)) if gamma > 0 else EMPTY
+
+        # 2. Score what the target has not read yet and the whole block, in one pass.
+        unread = (context.prompt + context.output)[tree.length :]
+        scores = yield from ask(verification(target, tree, unread, block))
+
+        # 3. Judge: an acceptable path of the block stands, and one more token.
+        verdict = judge(block, scores.logits, hypothetical(context, block))
+        kept = tuple(block.tokens[i] for i in verdict.accepted)
+        rows = [0, *(i + 1 for i in verdict.accepted)]
+        drafted: list[Provenance] = ["draft"] * len(kept)
+        own: Provenance = verdict.provenance if block.tokens else "target"
+        yield Commit(
+            tokens=(*kept, verdict.token),
+            provenance=(*drafted, own),
+            logits=scores.logits[rows],
+            proposed=block.tokens,
+            notes=verdict.notes,
+        )
+
+        # 4. The accepted path joins the trunk of both trees; the rest of the crown goes.
+        tree.commit(scores.nodes[len(unread) - 1 + rows[-1]])
+        tree.prune()
+        drafter.settle(verdict.accepted)
+        length.observe(min(gamma, len(block)), len(kept))
+        context = context.then((*kept, verdict.token))
+
+
+def exact_judge(request: Request) -> Judge:
+    """The exact rule, for chains and trees."""
+
+    def decide(block: Block, logits: torch.Tensor, contexts: list[Context]) -> Verdict:
+        p = distribution(logits, request.params, contexts)
+        return exact(block, p, request.randomness)
+
+    return decide
+
+
+def chain_judge(request: Request, rules: Rules) -> Judge:
+    """A composition of rules, for chains."""
+    greedy = request.params.greedy
+    opened = replace(request.params, temperature=1.0) if greedy else request.params
+
+    def decide(block: Block, logits: torch.Tensor, contexts: list[Context]) -> Verdict:
+        p = distribution(logits, request.params, contexts)
+        if not block.tokens:
+            return exact(block, p, request.randomness)
+        P = distribution(logits, opened, contexts) if greedy else p
+        Q = block.q if block.belief is None else block.belief
+        tokens = torch.tensor(block.tokens, device=p.device)
+        evidence = Evidence(tokens, p, block.q, P, Q, greedy)
+        return judge(rules, evidence, request.randomness)
+
+    return decide
+
+
+EMPTY = Block((), (), ((),), torch.empty(0, 0))
+"""A block without drafts: the round is a plain target pass."""
+
+
+def verification(
+    target: LanguageModel, tree: KVTree, unread: tuple[int, ...], block: Block
+) -> Extension:
+    """One pass over the unread text and the block; its ``K + 1`` rows are the block's rows."""
+    first = tree.next_node + len(unread) - 1
+    return Extension(
+        target,
+        tree,
+        tokens=unread + block.tokens,
+        parents=(*tree.chain(tree.tip, len(unread)), *(first + row for row in block.parents)),
+        rows=tuple(range(len(unread) - 1, len(unread) + len(block))),
+    )
+
+
+def hypothetical(context: Context, block: Block) -> list[Context]:
+    """The history at each row of the block, as if the drafts above it stood; ``K + 1``."""
+    contexts = [context]
+    for token, row in zip(block.tokens, block.parents, strict=True):
+        contexts.append(contexts[row].then((token,)))
+    return contexts
