@@ -59,6 +59,15 @@ def costs(record: dict[str, Any]) -> list[str]:
     return lines
 
 
+def rules(record: dict[str, Any]) -> list[str]:
+    """A `bench --rules` record: milliseconds a block and the share of a round."""
+    lines = ["| rule | ms a block | beyond exact, share of a round |", "| --- | --- | --- |"]
+    exact, whole = record["rule_ms"]["exact"], record["round_ms"]
+    for name, ms in record["rule_ms"].items():
+        lines.append(f"| {name} | {ms:.2f} | {max(ms - exact, 0) / whole:.1%} |")
+    return lines
+
+
 def table(name: str) -> str:
     """The Markdown of a record, its conditions below it."""
     record = json.loads((RECORDS / f"{name}.json").read_text())
@@ -66,6 +75,8 @@ def table(name: str) -> str:
         return layout.markdown(table_from_json(record))
     if record.get("kind") == "equality":
         lines = equality(record)
+    elif "rule_ms" in record:
+        lines = rules(record)
     else:
         lines = race(record) if "rows" in record else costs(record)
     note = f"{record['pair']}; {record['machine']}; {record['date']}."

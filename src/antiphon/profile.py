@@ -96,15 +96,26 @@ class Profile:
             raise UserError("a profile needs one temperature at least")
 
     def at(self, temperature: float) -> Seen:
-        """What was seen at a temperature; raises UserError for one that was not looked at."""
+        """What was seen at a temperature, or what lies between its two neighbours.
+
+        Temperature 0 is a case of its own and no neighbour. Raises UserError for a temperature
+        beyond those that were looked at.
+        """
         found = self.seen.get(f"{temperature:g}")
-        if found is None:
+        if found is not None:
+            return found
+        warm = sorted(float(known) for known in self.seen if float(known) > 0)
+        below = [known for known in warm if known < temperature]
+        above = [known for known in warm if known > temperature]
+        if not below or not above or temperature == 0:
             raise UserError(
                 f"the profile knows the temperatures {', '.join(self.seen)}, not {temperature:g}: "
-                "use one of them, or run antiphon calibrate --temperatures "
+                "use one of them or one between, or run antiphon calibrate --temperatures "
                 f"{','.join(self.seen)},{temperature:g}"
             )
-        return found
+        low, high = below[-1], above[0]
+        share = (temperature - low) / (high - low)
+        return _between(self.seen[f"{low:g}"], self.seen[f"{high:g}"], share)
 
     def nearest(self, temperature: float) -> Seen:
         """What was seen at the nearest temperature, where near is good enough."""
@@ -136,6 +147,26 @@ def load(path: Path, pair: str) -> Profile:
             "make one for this pair with antiphon calibrate"
         )
     return profile
+
+
+def _between(low: Seen, high: Seen, share: float) -> Seen:
+    """A straight line from `low` (share 0) to `high` (share 1), number by number."""
+
+    def mix(a: float, b: float) -> float:
+        return a + share * (b - a)
+
+    return Seen(
+        acceptance=mix(low.acceptance, high.acceptance),
+        agreement=mix(low.agreement, high.agreement),
+        quantities={
+            name: Quantiles(
+                tuple(map(mix, a.values, high.quantities[name].values)),
+                min(a.count, high.quantities[name].count),
+            )
+            for name, a in low.quantities.items()
+            if name in high.quantities
+        },
+    )
 
 
 def _seen(record: Any) -> dict[str, Seen]:

@@ -111,6 +111,24 @@ def test_bench_costs_measures_every_row_count() -> None:
     assert list(record["target_ms"]) == ["1", "2", "4", "8", "16", "32", "64"]
 
 
+def test_bench_rules_measures_every_rule() -> None:
+    outcome = antiphon("bench", "--rules", "--gamma", "2")
+    record = json.loads(outcome.stdout.splitlines()[-1])
+    assert set(record["rule_ms"]) >= {"exact", "cactus", "mentored", "exact, veto entropy"}
+    assert min(record["rule_ms"].values()) > 0
+
+
+def test_rules_are_named_on_the_command_line() -> None:
+    flags = ("--temperature", "0.7", "--seed", "1", "--max-tokens", "60", "--dtype", "float32")
+    exact = antiphon("generate", QUESTION, *flags).stdout
+    easd = ("--method", "easd", "--veto-entropy", "99")
+    cactus = ("--rule", "cactus", "--rule-arg", "delta=0")
+    for neutral in (easd, cactus, ("--rescue", "kl-judge/kl=-1")):
+        outcome = antiphon("generate", QUESTION, *flags, *neutral)
+        assert outcome.returncode == 0, outcome.stderr
+        assert outcome.stdout == exact
+
+
 def test_chat_keeps_the_conversation() -> None:
     outcome = antiphon("chat", "--max-tokens", "20", stdin=f"{QUESTION}\nWhat is 2 + 3?\n")
     assert outcome.returncode == 0, outcome.stderr
@@ -121,6 +139,8 @@ def test_methods_lists_every_method() -> None:
     outcome = antiphon("methods")
     assert "autoregressive" in outcome.stdout
     assert "confidence" in outcome.stdout
+    for name in ("easd", "cactus", "kl-judge", "entropy"):
+        assert name in outcome.stdout
     assert "SOURCE" not in outcome.stdout
 
 

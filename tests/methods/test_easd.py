@@ -106,13 +106,13 @@ def test_on_the_lab_pair_neutral_rules_are_exact(temperature: float) -> None:
 def test_easd_takes_its_bounds_from_the_profile_at_its_temperature() -> None:
     models = make_engine(pair()).models
     assert models.profile is not None
-    cold, hot = (EASD().veto(models, SamplingParams(temperature=t)) for t in (0.6, 1.0))
+    cold, mild, hot = (EASD().veto(models, SamplingParams(temperature=t)) for t in (0.6, 0.65, 1))
     seen = models.profile.at(0.6)
     assert cold.target == pytest.approx(seen.quantile("target_entropy", 0.95))
     assert cold.draft == pytest.approx(seen.quantile("draft_entropy", 0.95))
-    assert cold.target < hot.target
-    with pytest.raises(UserError, match=r"temperatures.*not 0.35.*--temperatures"):
-        EASD().check(models, SamplingParams(temperature=0.35))
+    assert cold.target < mild.target < hot.target
+    with pytest.raises(UserError, match=r"temperatures.*not 9.*--temperatures"):
+        EASD().check(models, SamplingParams(temperature=9))
 
 
 def test_easd_without_a_profile_names_the_fix() -> None:

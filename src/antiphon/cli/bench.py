@@ -7,7 +7,7 @@ import shlex
 import sys
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -17,6 +17,7 @@ from antiphon.api import pair_costs
 from antiphon.bench.contestants import contestants
 from antiphon.bench.prompts import load_prompts
 from antiphon.bench.race import Report, race
+from antiphon.bench.rules import rule_costs
 from antiphon.cli import options as opt
 from antiphon.costs import machine
 from antiphon.drafting.length import best_length
@@ -54,15 +55,21 @@ def bench(
     costs: Annotated[
         bool, typer.Option("--costs", help="Measure pass costs over 1 to 64 rows and stop.")
     ] = False,
+    rules: Annotated[
+        bool, typer.Option("--rules", help="Measure what each token rule costs and stop.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Append every lap to this JSONL file.")] = None,
     record: Annotated[Path | None, typer.Option(help="Keep the final JSON here.")] = None,
 ) -> None:
     """Race methods and peers on the same prompts; ratios with their spread, then one JSON line."""
     if limit < 1 or repeats < 1 or batch < 1:
         raise UserError("--limit, --repeats and --batch are whole numbers >= 1")
-    if costs:
+    if costs and rules:
+        raise UserError("--costs and --rules each measure one thing: give one of them")
+    if costs or rules:
         pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, profile)
-        finish(print_costs(pair) | {"pair": pair.description}, record)
+        measured = print_costs(pair) if costs else print_rules(pair, opt.parse_gamma(gamma))
+        finish(measured | {"pair": pair.description}, record)
         return
     questions = load_prompts(task, data, limit)
     params = opt.sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
@@ -132,6 +139,29 @@ def print_costs(pair: ModelPair) -> dict[str, Any]:
         "draft_ms": {r: 1e3 * s for r, s in measured.draft.by_rows.items()}
         if measured.draft
         else None,
+    }
+
+
+def print_rules(pair: ModelPair, gamma: int | Literal["auto"]) -> dict[str, Any]:
+    """What each rule adds to a round of this pair; returns it."""
+    if gamma == "auto":
+        raise UserError("--rules needs a fixed block length: give --gamma N")
+    whole = pair_costs(pair).round_seconds(gamma)
+    found = rule_costs(pair.target.vocab_size, gamma)
+    table = Table("rule", "ms a block", "beyond exact, ms", f"share of a round, gamma {gamma}")
+    for cost in found:
+        table.add_row(
+            cost.name,
+            f"{1e3 * cost.seconds:.2f}",
+            f"{1e3 * cost.extra:+.2f}",
+            f"{max(cost.extra, 0) / whole:.1%}",
+        )
+    Console().print(table)
+    return {
+        "round_ms": 1e3 * whole,
+        "rule_ms": {cost.name: 1e3 * cost.seconds for cost in found},
+        "gamma": gamma,
+        "vocabulary": pair.target.vocab_size,
     }
 
 

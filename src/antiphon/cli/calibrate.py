@@ -31,7 +31,7 @@ def calibrate(
     batch: Annotated[int, typer.Option(help="Requests at once.")] = 16,
     temperatures: Annotated[
         str, typer.Option(help="Temperatures to look at, commas between.")
-    ] = "0,0.6,0.7,1",
+    ] = "0,0.6,1",
     seed: Annotated[int, typer.Option(help="Random seed, for temperatures above 0.")] = 0,
     target: opt.Target = None,
     draft: opt.Draft = None,

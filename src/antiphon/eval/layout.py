@@ -10,7 +10,7 @@ from antiphon.eval.statistics import Estimate
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "right, % (95 %)": lambda row: _percent(row.accuracy),
     "against target, points (95 %)": lambda row: _points(row.difference),
-    "McNemar p": lambda row: _number(row.mcnemar, ".3f"),
+    "McNemar p": lambda row: _chance(row.mcnemar),
     "tok/s": lambda row: _number(row.tokens_per_second, ".1f"),
     "s/problem": lambda row: _number(row.seconds_per_problem, ".3g"),
     "speed-up, tok/s (95 %)": lambda row: _ratio(row.speed_up),
@@ -63,6 +63,10 @@ def conditions(table: Table) -> str:
 
 def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
+
+
+def _chance(value: float | None) -> str:
+    return "<0.001" if value is not None and value < 0.001 else _number(value, ".3f")
 
 
 def _percent(estimate: Estimate | None) -> str:
