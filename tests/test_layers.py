@@ -9,7 +9,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 LAYERS = [
     ["errors"],
-    ["params", "models.tree"],
+    ["params", "models.pool"],
+    ["models.tree"],
     ["models.base", "sampling", "detokenizer"],
     ["profile"],
     ["models", "costs", "stopping"],

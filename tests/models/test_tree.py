@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.models.tree import ROOT, KVTree, Storage
+from antiphon.models.pool import Pools, Storage
+from antiphon.models.tree import ROOT, KVTree
 
 
 class NaiveTree:
@@ -25,7 +26,7 @@ class NaiveTree:
 
 
 def storage() -> Storage:
-    return Storage(2, 1, 2, 2, torch.float32, torch.device("cpu"))
+    return Storage(Pools(2, 1, 2, torch.float32, torch.device("cpu")), 2)
 
 
 @settings(max_examples=150, deadline=None)
@@ -51,8 +52,9 @@ def test_any_sequence_of_operations_keeps_paths_slots_and_stored_values(
                 naive.paths[node] = (*naive.paths[parent], token)
                 naive.above[node] = parent
                 for layer in range(2):
-                    tree.storage.keys[layer][0, first + i] = float(node)
-                    tree.storage.values[layer][0, first + i] = float(-node)
+                    pool, mine = tree.storage.pool, tree.storage.row
+                    pool.keys[layer][mine, first + i] = float(node)
+                    pool.values[layer][mine, first + i] = float(-node)
                 alive.add(node)
         elif kind == "commit":
             node = data.draw(st.sampled_from(sorted(alive)))
@@ -73,8 +75,9 @@ def test_any_sequence_of_operations_keeps_paths_slots_and_stored_values(
             slot = tree.length + row
             assert tree.storage is not None
             for layer in range(2):
-                assert tree.storage.keys[layer][0, slot, 0] == node
-                assert tree.storage.values[layer][0, slot, 0] == -node
+                pool, mine = tree.storage.pool, tree.storage.row
+                assert pool.keys[layer][mine, slot, 0, 0] == node
+                assert pool.values[layer][mine, slot, 0, 0] == -node
             if seen is not None:
                 expected = [True] * tree.length
                 expected += [naive.descends(node, other) for other in tree.crown]

@@ -1,40 +1,107 @@
 """Attention over trees, registered with transformers' AttentionInterface.
 
 A forward pass holds the new tokens of many trees, laid end to end: linears see one long row
-of tokens, attention sees each tree by itself. Keys and values go straight into the trees'
-own buffers and are read there, never gathered or padded.
+of tokens, attention sees each tree by itself. Trees that share a pool and get a few tokens each
+are attended to in one call, padded to the longest; keys and values are read where they lie.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 from transformers import AttentionInterface
 
+from antiphon.models.pool import Pool
 from antiphon.models.tree import KVTree
 
 NAME = "antiphon_tree"
+FEW = 16
+"""Trees that get at most this many tokens share a call; the padding costs little."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """The new tokens of one tree: columns ``start .. start + count`` of the pass."""
 
     tree: KVTree
     start: int
     count: int
-    masks: dict[tuple[int | None, int], torch.Tensor | None] = field(default_factory=dict)
 
-    def mask(self, window: int | None, groups: int, device: torch.device) -> torch.Tensor | None:
-        """Bool ``[groups * count, slots]``: `KVTree.visible`, once per query group."""
-        key = (window, groups)
-        if key not in self.masks:
-            seen = self.tree.visible(self.count, window)
-            self.masks[key] = None if seen is None else seen.to(device).repeat(groups, 1)
-        return self.masks[key]
+    @property
+    def row(self) -> int:
+        assert self.tree.storage is not None
+        return self.tree.storage.row
+
+
+class Group:
+    """Trees attended to in one call: a stretch of ``G`` rows of one pool.
+
+    Args:
+        pool: theirs.
+        members: in the order of their rows. Rows of the stretch that belong to none of them
+            are computed along with them and dropped.
+        device: of the pass.
+    """
+
+    def __init__(self, pool: Pool, members: Sequence[Segment], device: torch.device) -> None:
+        self.pool, self.members = pool, members
+        first, last = members[0].row, members[-1].row
+        self.rows = slice(first, last + 1)
+        self.size = last + 1 - first
+        self.count = max(segment.count for segment in members)
+        self.used = max(segment.tree.slots for segment in members)
+        self._masks: dict[tuple[int | None, int, torch.dtype], torch.Tensor | None] = {}
+        # Where each padded place takes its query from, and which places hold a real token.
+        source = np.zeros((self.size, self.count), dtype=np.int64)
+        real: list[int] = []
+        columns: list[int] = []
+        for segment in members:
+            place = segment.row - first
+            mine = range(segment.start, segment.start + segment.count)
+            source[place, : segment.count] = mine
+            real += [place * self.count + i for i in range(segment.count)]
+            columns += mine
+        self.packed = len(real) == source.size and columns == list(
+            range(columns[0], columns[0] + len(columns))
+        )
+        self.start = columns[0]
+        self.source = torch.from_numpy(source.reshape(-1)).to(device)
+        self.real = torch.tensor(real, device=device)
+        self.columns = torch.tensor(columns, device=device)
+
+    def mask(
+        self, window: int | None, groups: int, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor | None:
+        """Additive ``[G, 1, groups * count, used]``: `KVTree.visible`, once per query group."""
+        key = (window, groups, dtype)
+        if key not in self._masks:
+            seen = self._visible(window)
+            if seen is None:
+                self._masks[key] = None
+            else:
+                # In one pass and type for all layers: a bool mask is converted at every call.
+                mask = torch.zeros(seen.shape, dtype=dtype)
+                mask.masked_fill_(~torch.from_numpy(seen), -torch.inf)
+                self._masks[key] = mask.repeat(1, groups, 1)[:, None].to(device)
+        return self._masks[key]
+
+    def _visible(self, window: int | None) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """Bool ``[G, count, used]``; None where everyone sees everything."""
+        seen = np.zeros((self.size, self.count, self.used), dtype=np.bool_)
+        seen[:, :, 0] = True  # A place without a token sees something, so as not to be NaN.
+        whole = self.packed
+        for segment in self.members:
+            visible = segment.tree.visible(segment.count, window)
+            place, slots = segment.row - self.members[0].row, segment.tree.slots
+            whole &= visible is None and slots == self.used
+            mine = seen[place, : segment.count, :slots]
+            mine[:] = True if visible is None else visible
+        return None if whole else seen
 
 
 class TreeCache:
@@ -45,20 +112,34 @@ class TreeCache:
 
     is_compileable = False
 
-    def __init__(self, segments: list[Segment]) -> None:
-        self.segments = segments
+    def __init__(self, segments: Sequence[Segment], device: torch.device) -> None:
+        self.groups = [Group(pool, members, device) for pool, members in grouped(segments)]
+        self.order: torch.Tensor | None = None
+        columns = torch.cat([group.columns for group in self.groups])
+        if not torch.equal(columns, torch.arange(len(columns), device=device)):
+            self.order = columns.argsort()
+        self._places = [
+            torch.tensor(
+                [
+                    segment.row * group.pool.slots + slot
+                    for segment in group.members
+                    for slot in range(segment.tree.slots - segment.count, segment.tree.slots)
+                ],
+                device=device,
+            )
+            for group in self.groups
+        ]
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Store ``[1, H, T, D]`` keys and values of the new tokens in their trees."""
-        for segment in self.segments:
-            storage = segment.tree.storage
-            assert storage is not None
-            new = slice(segment.start, segment.start + segment.count)
-            slots = slice(segment.tree.slots - segment.count, segment.tree.slots)
-            storage.keys[layer_idx][:, slots] = keys[0, :, new]
-            storage.values[layer_idx][:, slots] = values[0, :, new]
+        for group, places in zip(self.groups, self._places, strict=True):
+            for buffers, new in ((group.pool.keys, keys), (group.pool.values, values)):
+                by_token = new[0].transpose(0, 1)
+                if len(self.groups) > 1 or self.order is not None:
+                    by_token = by_token.index_select(0, group.columns)
+                buffers[layer_idx].flatten(0, 1).index_copy_(0, places, by_token)
         return keys, values
 
     def get_seq_length(self, *_: Any, **__: Any) -> int:
@@ -66,6 +147,33 @@ class TreeCache:
 
     def get_mask_sizes(self, query_length: int, *_: Any, **__: Any) -> tuple[int, int]:
         return int(query_length), 0
+
+
+def grouped(segments: Sequence[Segment]) -> list[tuple[Pool, list[Segment]]]:
+    """Which segments are attended to together.
+
+    Long ones alone. Few-token ones by pool, in stretches of rows at least half of which they
+    fill: what the others cost stays below what they would cost apart.
+    """
+    found: list[tuple[Pool, list[Segment]]] = []
+    few: dict[int, tuple[Pool, list[Segment]]] = {}
+    for segment in segments:
+        assert segment.tree.storage is not None
+        pool = segment.tree.storage.pool
+        if segment.count > FEW:
+            found.append((pool, [segment]))
+        else:
+            few.setdefault(id(pool), (pool, []))[1].append(segment)
+    for pool, members in few.values():
+        members.sort(key=lambda segment: segment.row)
+        run: list[Segment] = []
+        for segment in members:
+            if run and segment.row - run[0].row + 1 > 2 * (len(run) + 1):
+                found.append((pool, run))
+                run = []
+            run.append(segment)
+        found.append((pool, run))
+    return found
 
 
 def tree_attention(
@@ -93,23 +201,49 @@ def tree_attention(
     if tree_cache is None:
         raise RuntimeError("tree attention runs only inside antiphon's own forward pass")
     layer: int = module.layer_idx  # type: ignore[assignment]
-    heads, _total, size = query.shape[1:]
-    outputs = []
-    for segment in tree_cache.segments:
-        storage = segment.tree.storage
-        assert storage is not None
-        used = segment.tree.slots
-        keys, values = storage.keys[layer][:, :used], storage.values[layer][:, :used]
-        kv_heads = keys.shape[0]
-        groups = heads // kv_heads
-        new = query[0, :, segment.start : segment.start + segment.count]
-        # Query heads that share a key head become rows of one product: nothing is repeated.
-        rows = new.reshape(1, kv_heads, groups * segment.count, size)
-        mask = segment.mask(sliding_window, groups, query.device)
-        out = _attend(rows, keys[None], values[None], mask, scaling, softcap)
-        outputs.append(out.reshape(heads, segment.count, size))
-    joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
-    return joined.transpose(0, 1)[None], None
+    by_token = query[0].transpose(0, 1)  # [T, Hq, D]
+    outputs = [
+        _attend_group(group, by_token, layer, scaling, sliding_window, softcap)
+        for group in tree_cache.groups
+    ]
+    joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    if tree_cache.order is not None:
+        joined = joined.index_select(0, tree_cache.order)
+    return joined[None], None
+
+
+def _attend_group(
+    group: Group,
+    by_token: torch.Tensor,
+    layer: int,
+    scaling: float | None,
+    window: int | None,
+    softcap: float | None,
+) -> torch.Tensor:
+    """One group's output, ``[tokens, Hq, D]``, in the group's order of tokens."""
+    heads, size = by_token.shape[1:]
+    keys = group.pool.keys[layer][group.rows, : group.used].transpose(1, 2)
+    values = group.pool.values[layer][group.rows, : group.used].transpose(1, 2)
+    kv_heads = keys.shape[1]
+    groups = heads // kv_heads
+    if group.packed:
+        new = by_token[group.start : group.start + group.size * group.count]
+    else:
+        new = by_token.index_select(0, group.source)
+    # Query heads that share a key head become rows of one product: nothing is repeated.
+    rows = (
+        new.reshape(group.size, group.count, kv_heads, groups, size)
+        .permute(0, 2, 3, 1, 4)
+        .reshape(group.size, kv_heads, groups * group.count, size)
+    )
+    mask = group.mask(window, groups, rows.dtype, rows.device)
+    out = _attend(rows, keys, values, mask, scaling, softcap)
+    out = (
+        out.reshape(group.size, kv_heads, groups, group.count, size)
+        .permute(0, 3, 1, 2, 4)
+        .reshape(group.size * group.count, heads, size)
+    )
+    return out if len(group.real) == len(out) else out.index_select(0, group.real)
 
 
 def _attend(
@@ -125,7 +259,7 @@ def _attend(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     logits = torch.tanh(query @ keys.transpose(-1, -2) * scale / softcap) * softcap
     if mask is not None:
-        logits = logits.masked_fill(~mask, float("-inf"))
+        logits = logits + mask
     return torch.softmax(logits, dim=-1, dtype=torch.float32).to(query.dtype) @ values
 
 

@@ -16,7 +16,8 @@ from torch import nn
 
 from antiphon.models import attention
 from antiphon.models.base import Extension, Scores
-from antiphon.models.tree import KVTree, Storage
+from antiphon.models.pool import Pools, Storage
+from antiphon.models.tree import KVTree
 
 
 class HFModel:
@@ -48,6 +49,7 @@ class HFModel:
         self.dtype: torch.dtype = self.module.get_input_embeddings().weight.dtype
         self.precision = precision or str(self.dtype).removeprefix("torch.")
         self._hidden: torch.Tensor | None = None
+        self._pools = Pools(self.layers, self.kv_heads, self.head_dim, self.dtype, self.device)
         self.module.set_attn_implementation(attention.NAME)
         self.module.get_output_embeddings().register_forward_pre_hook(self._remember_hidden)
         # transformers 5.20 renamed the argument; the old name only warns until 5.40.
@@ -68,9 +70,7 @@ class HFModel:
         return int(size or self.config.hidden_size // self.config.num_attention_heads)
 
     def new_tree(self, capacity: int) -> KVTree:
-        return KVTree(
-            Storage(self.layers, self.kv_heads, self.head_dim, capacity, self.dtype, self.device)
-        )
+        return KVTree(Storage(self._pools, capacity))
 
     @torch.no_grad()
     def forward(self, asks: Sequence[Extension]) -> list[Scores]:
@@ -87,7 +87,7 @@ class HFModel:
             segments.append(attention.Segment(ask.tree, start, count))
             start += count
         tokens = [token for ask in asks for token in ask.tokens]
-        cache = attention.TreeCache(segments)
+        cache = attention.TreeCache(segments, self.device)
         out = self.module(
             input_ids=torch.tensor([tokens], device=self.device),
             position_ids=torch.tensor([positions], device=self.device),

@@ -15,59 +15,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
+
+from antiphon.models.pool import Storage
 
 ROOT = -1
 """The name of the empty trunk's tip: the parent of a first token."""
-
-
-class Storage:
-    """Keys and values of one tree: per layer a buffer of shape ``[H, S, D]``.
-
-    Args:
-        layers: number of layers.
-        heads: key/value heads ``H``, one number, or one per layer.
-        head_dim: head size ``D``.
-        capacity: slots ``S`` to begin with; it doubles when they run out.
-        dtype, device: of the buffers.
-    """
-
-    def __init__(
-        self,
-        layers: int,
-        heads: int,
-        head_dim: int,
-        capacity: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        shape = (heads, max(capacity, 1), head_dim)
-        self.keys = [torch.empty(shape, dtype=dtype, device=device) for _ in range(layers)]
-        self.values = [torch.empty(shape, dtype=dtype, device=device) for _ in range(layers)]
-
-    @property
-    def capacity(self) -> int:
-        return int(self.keys[0].shape[1])
-
-    @torch.no_grad()
-    def reserve(self, slots: int) -> None:
-        """Make room for `slots` slots, keeping what is stored."""
-        if slots <= self.capacity:
-            return
-        target = max(slots, 2 * self.capacity)
-        for buffers in (self.keys, self.values):
-            for layer, old in enumerate(buffers):
-                new = old.new_empty((old.shape[0], target, old.shape[2]))
-                new[:, : old.shape[1]] = old
-                buffers[layer] = new
-
-    @torch.no_grad()
-    def move(self, sources: Sequence[int], first: int) -> None:
-        """Copy the slots `sources` to ``first, first + 1, ...`` in every layer."""
-        index = torch.tensor(sources, device=self.keys[0].device)
-        for buffers in (self.keys, self.values):
-            for buffer in buffers:
-                buffer[:, first : first + len(sources)] = buffer.index_select(1, index)
 
 
 class KVTree:
@@ -181,7 +133,7 @@ class KVTree:
         """Text positions of the newest `count` nodes."""
         return self._positions[len(self._positions) - count :]
 
-    def visible(self, count: int, window: int | None = None) -> torch.Tensor | None:
+    def visible(self, count: int, window: int | None = None) -> npt.NDArray[np.bool_] | None:
         """Which slots the newest `count` nodes see: bool ``[count, slots]``, or None for all.
 
         Args:
@@ -198,7 +150,7 @@ class KVTree:
             mine = np.asarray(self.positions(count))[:, None]
             theirs = np.asarray([*range(self.length), *self._positions])[None, :]
             seen &= mine - theirs < window
-        return torch.from_numpy(seen)
+        return seen
 
     def _index(self, node: int) -> int:
         if node not in self._slot_of:
