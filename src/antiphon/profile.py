@@ -80,7 +80,8 @@ class Profile:
         description: the pair in words.
         source: task, data and number of problems it was collected on.
         seen: temperature, as text -> what was seen at it.
-        machine, target_seconds, draft_seconds: pass costs by rows, and where they were taken.
+        machine, target_seconds, draft_seconds: pass costs by rows, and where they were taken;
+            empty where they were not.
     """
 
     pair: str

@@ -143,6 +143,10 @@ def draw(probs: Tensor, u: float) -> int:
 
     See :func:`draw_rows`.
     """
+    top, token = probs.max(-1)
+    # A one-hot row, as every greedy one is, needs no sum over the vocabulary.
+    if float(top) == 1.0 and int((probs > 0).sum()) == 1:
+        return int(token)
     return draw_rows(probs[None], (u,))[0]
 
 

@@ -32,6 +32,7 @@ def calibrate(
     temperatures: Annotated[
         str, typer.Option(help="Temperatures to look at, commas between.")
     ] = "0,0.6,1",
+    costs: Annotated[bool, typer.Option(help="Also measure this machine's pass costs.")] = True,
     seed: Annotated[int, typer.Option(help="Random seed, for temperatures above 0.")] = 0,
     target: opt.Target = None,
     draft: opt.Draft = None,
@@ -67,7 +68,7 @@ def calibrate(
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("calibrating", total=len(levels) * len(plan.data.problems))
-        profile = collect(plan, pair, levels, lambda: progress.advance(bar))
+        profile = collect(plan, pair, levels, lambda: progress.advance(bar), costs)
     profile.save(out)
     show(profile, Console())
     typer.echo(f"wrote {out}", err=True)

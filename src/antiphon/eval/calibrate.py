@@ -33,6 +33,7 @@ def calibrate(
     pair: ModelPair,
     temperatures: Sequence[float],
     told: Callable[[], None] = lambda: None,
+    costs: bool = True,
 ) -> Profile:
     """Measure a pair.
 
@@ -40,6 +41,7 @@ def calibrate(
         plan: problems to collect on, with one method that writes the target's own answers.
         temperatures: to look at; the plan's own does not count.
         told: is called after every problem.
+        costs: also measure this machine's pass costs.
 
     Raises:
         UserError: the pair has no draft, or too little was written.
@@ -47,17 +49,26 @@ def calibrate(
     if pair.draft is None:
         raise UserError("a profile is about a pair: give --draft PATH")
     seen = {f"{temperature:g}": look(plan, pair, temperature, told) for temperature in temperatures}
-    costs = pair_costs(pair, fresh=True)
-    assert costs.draft is not None
+    target_seconds, draft_seconds = _pass_costs(pair) if costs else ({}, {})
     return Profile(
         pair=pair.fingerprint,
         description=pair.description,
         source=f"{plan.task.name}, {plan.data.source}, {len(plan.data.problems)} problems",
         seen=seen,
-        machine=machine_and_precision(pair),
-        target_seconds={str(rows): s for rows, s in costs.target.by_rows.items()},
-        draft_seconds={str(rows): s for rows, s in costs.draft.by_rows.items()},
+        machine=machine_and_precision(pair) if costs else "",
+        target_seconds=target_seconds,
+        draft_seconds=draft_seconds,
     )
+
+
+def _pass_costs(pair: ModelPair) -> tuple[dict[str, float], dict[str, float]]:
+    measured = pair_costs(pair, fresh=True)
+    assert measured.draft is not None
+    target, draft = (
+        {str(rows): seconds for rows, seconds in each.by_rows.items()}
+        for each in (measured.target, measured.draft)
+    )
+    return target, draft
 
 
 def look(plan: Plan, pair: ModelPair, temperature: float, told: Callable[[], None]) -> Seen:

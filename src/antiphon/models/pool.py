@@ -8,6 +8,7 @@ head size. A batch of trees is a stretch of rows, read in place.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 
 import torch
@@ -106,12 +107,13 @@ class Storage:
 
     def __init__(self, pools: Pools, capacity: int) -> None:
         self._pools = pools
-        self.pool = pools.of(capacity)
-        self.row = self.pool.take()
+        self._settle(pools.of(capacity))
 
-    def __del__(self) -> None:
-        if hasattr(self, "row"):
-            self.pool.give_back(self.row)
+    def _settle(self, pool: Pool) -> None:
+        self.pool, self.row = pool, pool.take()
+        # The row goes back when the tree is gone, but not while the interpreter shuts down.
+        self._lease = weakref.finalize(self, pool.give_back, self.row)
+        self._lease.atexit = False
 
     @property
     def capacity(self) -> int:
@@ -122,13 +124,12 @@ class Storage:
         """Make room for `slots` slots, keeping what is stored."""
         if slots <= self.capacity:
             return
-        old, row = self.pool, self.row
-        self.pool = self._pools.of(slots)
-        self.row = self.pool.take()
+        old, row, lease = self.pool, self.row, self._lease
+        self._settle(self._pools.of(slots))
         for ours, theirs in ((self.pool.keys, old.keys), (self.pool.values, old.values)):
             for new, before in zip(ours, theirs, strict=True):
                 new[self.row, : old.slots] = before[row]
-        old.give_back(row)
+        lease()
 
     @torch.no_grad()
     def move(self, sources: Sequence[int], first: int) -> None:
