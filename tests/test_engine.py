@@ -131,7 +131,7 @@ class Broken:
     def __init__(self, kind: str) -> None:
         self.kind = kind
 
-    def check(self, models: Models) -> None:
+    def check(self, models: Models, params: SamplingParams) -> None:
         return
 
     def run(self, request: Request, models: Models) -> Steps[None]:

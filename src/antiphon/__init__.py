@@ -5,6 +5,7 @@ from antiphon.params import SamplingParams
 
 __all__ = [
     "EASD",
+    "SMC",
     "Autoregressive",
     "Delta",
     "DraftOnly",
@@ -24,6 +25,7 @@ __all__ = [
 
 _HOME = {
     "EASD": "antiphon.methods",
+    "SMC": "antiphon.methods",
     "Autoregressive": "antiphon.methods",
     "Delta": "antiphon.result",
     "DraftOnly": "antiphon.methods",

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from antiphon.models.base import Extension, Scores
-from antiphon.request import Commit, Provenance, Request
+from antiphon.request import Commit, Provenance, Request, judge
 from antiphon.result import Delta, FinishReason, Result
-from antiphon.sampling import logprobs_of, top_logprobs
 from antiphon.trace import Round, summarise
 
 if TYPE_CHECKING:
@@ -97,13 +96,15 @@ class Live:
 
     def _commit(self, commit: Commit) -> str:
         cut = self.stopper.push(commit.tokens)
-        logits = commit.logits
-        scores = logprobs_of(logits, commit.tokens).tolist()
+        judged = commit.judged
+        if commit.logits is not None:
+            judged = judge(commit.logits, commit.tokens, self.request.params.logprobs)
+        scores = [each.logprob for each in judged]
         self._tokens += commit.tokens
         self._provenance += commit.provenance
         self._logprobs += scores
         if self.request.params.logprobs:
-            self._tops += top_logprobs(logits, self.request.params.logprobs)
+            self._tops += [each.top or {} for each in judged]
         self._rounds.append(
             Round(
                 index=len(self._rounds),

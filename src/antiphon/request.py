@@ -7,7 +7,7 @@ conversations a type and a name.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -15,7 +15,7 @@ import torch
 
 from antiphon.models.base import Extension, Scores
 from antiphon.params import SamplingParams
-from antiphon.sampling import Randomness
+from antiphon.sampling import Randomness, logprobs_of, top_logprobs
 
 Provenance = Literal["target", "draft", "bonus", "correction"]
 """Who wrote a token: the target alone, the draft (accepted), the target after a whole block
@@ -25,20 +25,36 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Judged:
+    """What the target thought of a token, natural logs before temperature and truncation.
+
+    Attributes:
+        logprob: of the token.
+        top: the most probable alternatives, where the request asks for them.
+    """
+
+    logprob: float
+    top: Mapping[int, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """Tokens that stand, in text order.
 
     Attributes:
         tokens: ``C`` token ids.
         provenance: who wrote each.
-        logits: the target's raw logits ``[C, V]`` that each token was judged by.
+        logits: the target's raw logits ``[C, V]`` that each token was judged by; None where
+            `judged` holds what is needed of them.
+        judged: one a token, for a method that commits tokens long after it scored them.
         proposed: the draft tokens of this round; empty where none were drafted.
         notes: what a method adds to the round's trace, JSON-ready.
     """
 
     tokens: tuple[int, ...]
     provenance: tuple[Provenance, ...]
-    logits: torch.Tensor
+    logits: torch.Tensor | None = None
+    judged: tuple[Judged, ...] = ()
     proposed: tuple[int, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -72,6 +88,15 @@ class Request:
     def room(self, written: int) -> int:
         """Tokens the output may still take after `written` of them."""
         return self.params.max_tokens - written
+
+
+def judge(logits: torch.Tensor, tokens: Sequence[int], top: int | None) -> tuple[Judged, ...]:
+    """What raw logits ``[C, V]`` say of ``C`` tokens, with `top` alternatives each."""
+    values = logprobs_of(logits, tokens).tolist()
+    if not top:
+        return tuple(Judged(value) for value in values)
+    alternatives = top_logprobs(logits, top)
+    return tuple(map(Judged, values, alternatives))
 
 
 def ask(extension: Extension) -> Steps[Scores]:

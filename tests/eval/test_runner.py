@@ -13,9 +13,11 @@ from antiphon.errors import UserError
 from antiphon.eval import data
 from antiphon.eval.data import DataSet
 from antiphon.eval.grade import Grade
+from antiphon.eval.graders.code import grade_program
 from antiphon.eval.journal import Answer, Journal, read
 from antiphon.eval.prompting import Prompting
 from antiphon.eval.runner import Plan, run
+from antiphon.eval.sandbox import Limits
 from antiphon.eval.task import Problem, Task
 from antiphon.eval.tasks import TASKS
 from antiphon.eval.tasks.lab import Lab
@@ -142,6 +144,42 @@ def test_a_failing_grader_is_recorded_and_the_run_goes_on(pair: ModelPair, tmp_p
     found = answers(plan(task=Failing()), pair, tmp_path / "run.jsonl")
     assert len(found) == 9
     assert all(a.right is False and "ZeroDivisionError" in a.reason for a in found.values())
+
+
+HOSTILE = {
+    "loops": "while True:\n    pass",
+    "forks": "import os, time\nfor _ in range(300):\n    if not os.fork():\n        time.sleep(60)",
+    "fills": "with open('x', 'wb') as f:\n    while True:\n        f.write(bytes(2**20))",
+    "calls": "import socket\nsocket.create_connection(('127.0.0.1', 9), timeout=1)",
+    "eats": "x = []\nwhile True:\n    x.append(bytearray(2**24))",
+    "quits": "import os\nos._exit(0)",
+    "chatters": "while True:\n    print('x' * 10000)",
+}
+
+
+class Hostile(Lab):
+    """A code task whose every answer attacks."""
+
+    name: ClassVar[str] = "hostile"
+
+    def grade(self, problem: Problem, output: str) -> Grade:
+        return grade_program(HOSTILE[problem.gold], Limits(wall_seconds=3, cpu_seconds=1))
+
+
+def test_hostile_code_is_recorded_and_the_run_goes_on(pair: ModelPair, tmp_path: Path) -> None:
+    problems = data.load(Lab(), None, len(HOSTILE)).problems
+    armed = tuple(replace(p, gold=name) for p, name in zip(problems, HOSTILE, strict=True))
+    attacked = plan(
+        task=Hostile(),
+        data=DataSet(armed, (), "hostile", "-"),
+        methods={"draft-only": DraftOnly()},
+        params=SamplingParams(max_tokens=4),
+    )
+    found = answers(attacked, pair, tmp_path / "run.jsonl")
+    assert len(found) == len(HOSTILE)
+    for answer in found.values():
+        assert not answer.right, answer.gold
+        assert answer.reason
 
 
 def test_a_dialogue_reads_its_own_first_answer(pair: ModelPair, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class Row:
         fired: per 100 output tokens, how often what is new in the method acted.
         output_tokens: mean length.
         peak_memory: bytes; on CPU of the whole process, all models loaded.
-        errors: answers that failed for another reason than being wrong.
+        errors: answers that failed for another reason than what they say, see `FAULTS`.
         cut: share of answers that ended at the length limit.
         histogram: share of drafting rounds that accepted 0, 1, 2, ... draft tokens.
     """
@@ -153,6 +153,9 @@ def _table(logs: Sequence[Log]) -> Table:
         for label, column in columns.items()
     )
     bad = {row["id"] for run in runs for row in run["bad_rows"]}
+    unjudged = sum(a.right is None for _, answers in found.values() for a in answers)
+    if 0 < unjudged < sum(len(answers) for _, answers in found.values()):
+        remarks.append(f"{unjudged} answers could not be graded: their methods have no accuracy")
     if bad:
         remarks.append(f"{len(bad)} rows of the data are no problems and were left out")
     identity = logs[0].identity
@@ -253,13 +256,14 @@ class _Columns:
             fired=100 * sum(fired) / written if fired else None,
             output_tokens=float(tokens.mean()),
             peak_memory=self.peak,
-            errors=sum(a.right is False and a.reason not in ORDINARY for a in answers),
+            errors=sum(answer.reason.startswith(FAULTS) for answer in answers),
             cut=sum(a.finish_reason == "length" for a in answers) / len(answers),
             histogram=_histogram(answers),
         )
 
 
-ORDINARY = ("right", "wrong", "no answer")
+FAULTS = ("run failed", "not run", "not graded:", "not compared", "grader failed")
+"""How the reasons of answers begin that failed for another reason than what they say."""
 
 
 def _histogram(answers: Sequence[Answer]) -> tuple[float, ...]:

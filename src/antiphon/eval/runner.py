@@ -187,7 +187,7 @@ def _seed(seed: int, problem: str, turn: int) -> int:
 def _graded(task: Task, attempt: _Attempt) -> Grade:
     error = attempt.results[-1].error
     if error is not None:
-        return Grade(False if task.graded else None, None, f"error: {error}")
+        return Grade(False if task.graded else None, None, f"run failed: {error}")
     try:
         return task.grade(attempt.problem, attempt.results[-1].text)
     except UserError:

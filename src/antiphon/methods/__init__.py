@@ -3,14 +3,28 @@
 from antiphon.methods.autoregressive import Autoregressive, DraftOnly
 from antiphon.methods.base import Method, Models
 from antiphon.methods.easd import EASD
+from antiphon.methods.smc import SMC
 from antiphon.methods.speculative import Speculative
 
-METHODS: dict[str, type[Autoregressive] | type[DraftOnly] | type[Speculative] | type[EASD]] = {
+METHODS: dict[
+    str,
+    type[Autoregressive] | type[DraftOnly] | type[Speculative] | type[EASD] | type[SMC],
+] = {
     "autoregressive": Autoregressive,
     "draft-only": DraftOnly,
     "speculative": Speculative,
     "easd": EASD,
+    "smc": SMC,
 }
 """Command-line name -> configuration class."""
 
-__all__ = ["EASD", "METHODS", "Autoregressive", "DraftOnly", "Method", "Models", "Speculative"]
+__all__ = [
+    "EASD",
+    "METHODS",
+    "SMC",
+    "Autoregressive",
+    "DraftOnly",
+    "Method",
+    "Models",
+    "Speculative",
+]

@@ -1,0 +1,100 @@
+"""SMC-SD: a population of weighted texts instead of accepted and refused drafts.
+
+Emara et al., "Faster LLM Inference via Sequential Monte Carlo" (arXiv 2604.15672, Algorithm 1).
+Nothing is rejected: each particle grows by gamma draft tokens and one of the target's in every
+round, its weight by p / q, and particles that fall behind are replaced by copies of others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from antiphon.errors import UserError
+from antiphon.methods.base import Models
+from antiphon.methods.particles import SCHEMES
+from antiphon.methods.population import Population
+from antiphon.params import SamplingParams
+from antiphon.request import Request, Steps
+
+
+@dataclass(frozen=True, slots=True)
+class SMC:
+    """Configuration.
+
+    Attributes:
+        particles: N.
+        gamma: draft tokens a particle and round.
+        threshold: resample where the effective sample size falls below this share of N; 0: never.
+        scheme: resampler, see `methods.particles`.
+        draft_temperature: of q; None: the request's.
+        power: alpha: the texts' target distribution is p^alpha.
+        guided: commit only the longest beginning of a block at whose end the effective sample
+            size still reaches the threshold (one token at least), and draw the target's token
+            there.
+        output: "sample" returns a particle by its weight, "max" the heaviest one.
+    """
+
+    GUARANTEE: ClassVar[str] = "the target's distribution as N grows; N = 1 is the bare draft"
+    SOURCE: ClassVar[str] = "arXiv 2604.15672"
+
+    particles: int = 8
+    gamma: int = 8
+    threshold: float = 0.5
+    scheme: str = "systematic"
+    draft_temperature: float | None = None
+    power: float = 1.0
+    guided: bool = False
+    output: str = "sample"
+
+    def __post_init__(self) -> None:
+        for name in ("particles", "gamma"):
+            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)!r}: give a whole number >= 1")
+        if not 0 <= self.threshold <= 1:
+            raise UserError(f"threshold is {self.threshold!r}: give a share of N, 0 to 1")
+        if self.scheme not in SCHEMES:
+            raise UserError(f"scheme is {self.scheme!r}: choose {', '.join(SCHEMES)}")
+        if self.draft_temperature is not None and not self.draft_temperature > 0:
+            raise UserError(f"draft_temperature is {self.draft_temperature!r}: give it above 0")
+        if not self.power > 0:
+            raise UserError(f"power is {self.power!r}: give a number above 0")
+        if self.output not in ("sample", "max"):
+            raise UserError(f"output is {self.output!r}: choose sample or max")
+
+    def check(self, models: Models, params: SamplingParams) -> None:
+        if models.draft is None:
+            raise UserError("smc needs a draft model: give --draft PATH or --draft self")
+        if params.greedy:
+            raise UserError("smc draws samples: give a --temperature above 0")
+
+    def run(self, request: Request, models: Models) -> Steps[None]:
+        assert models.draft is not None
+        population = Population(
+            request,
+            models,
+            particles=self.particles,
+            draft_temperature=self.draft_temperature,
+            power=self.power,
+        )
+        told = 0
+        while population.unfinished:
+            drafts = yield from population.draft(self.gamma)
+            yield from population.weigh(drafts, bar=self._bar if self.guided else 0.0)
+            if population.effective_size < self._bar:
+                population.resample(SCHEMES[self.scheme])
+            population.settle()
+            # What all particles share will not change any more: it can be told. The end of the
+            # text waits for the last word on the population.
+            shared = population.shared()
+            if shared > told and population.unfinished:
+                yield population.commit(population.members[0], told, shared)
+                told = shared
+        chosen = population.choose(heaviest=self.output == "max")
+        if told < len(chosen.tokens):
+            yield population.commit(chosen, told, len(chosen.tokens))
+
+    @property
+    def _bar(self) -> float:
+        """The effective sample size below which particles are resampled; one is never."""
+        return self.threshold * self.particles if self.particles > 1 else 0.0

@@ -1,0 +1,211 @@
+"""SMC-SD's laws, on toy models whose every text can be enumerated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.toys import TableModel, exact_outputs, toy_engine
+
+from antiphon.errors import UserError
+from antiphon.methods import SMC, Method
+from antiphon.params import SamplingParams
+from antiphon.result import Result
+
+
+class Near(TableModel):
+    """A draft whose logits are mostly another table's: a block's weights vary, but not wildly."""
+
+    def logits_after(self, text: Sequence[int]) -> torch.Tensor:
+        own = super().logits_after(text)
+        return 0.75 * TARGET.logits_after(text) + 0.25 * own
+
+
+TARGET = TableModel(3, seed=11)
+PROMPT = (1, 0, 2)
+WARM = {"temperature": 1.0}
+
+
+def run(
+    method: Method,
+    runs: int,
+    length: int = 4,
+    draft: TableModel | None = None,
+    eos: tuple[int, ...] = (),
+    **fields: Any,
+) -> list[Result]:
+    draft = draft or Near(3, seed=12)
+    params = SamplingParams(**{**WARM, "max_tokens": length, "seed": 5, "n": runs, **fields})
+    (results,) = toy_engine(TARGET, draft, 64, eos=eos).generate([PROMPT], [params], method)
+    assert not [result.error for result in results if result.error]
+    return results
+
+
+def last_notes(result: Result) -> dict[str, Any]:
+    return dict(result.rounds[-1].notes)
+
+
+def distance(results: list[Result], truth: dict[tuple[int, ...], float]) -> float:
+    counts = Counter(result.token_ids for result in results)
+    texts = set(counts) | set(truth)
+    return sum(abs(counts[t] / len(results) - truth.get(t, 0.0)) for t in texts) / 2
+
+
+def test_the_target_as_its_own_draft_never_changes_a_weight() -> None:
+    results = run(SMC(particles=6, gamma=3), runs=20, length=13, draft=TableModel(3, seed=11))
+    for result in results:
+        notes = last_notes(result)
+        assert sum(r.notes["fired"] for r in result.rounds) == 0
+        assert notes["mean_ess"] == pytest.approx(6)
+        assert notes["log_z"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0])
+def test_the_estimate_of_z_is_one_on_average(threshold: float) -> None:
+    """Mean of 1,000 estimates within 5 standard errors of 1: false alarm below 1e-5."""
+    results = run(SMC(particles=4, gamma=2, threshold=threshold), runs=1000, length=6)
+    z = np.exp([last_notes(result)["log_z"] for result in results])
+    assert abs(z.mean() - 1) < 5 * z.std(ddof=1) / np.sqrt(len(z))
+
+
+def test_the_error_falls_with_n() -> None:
+    """Total variation to the enumerated target, with a draft that is far from it."""
+    truth = exact_outputs(TARGET, PROMPT, SamplingParams(**WARM, max_tokens=4))
+    far = TableModel(3, seed=12)
+    errors = [
+        distance(run(SMC(particles=n, gamma=3, threshold=0.5), runs=700, draft=far), truth)
+        for n in (1, 4, 32)
+    ]
+    # They are about 0.8, 0.6 and 0.3; two texts of 700 samples differ by 0.16 at the very most.
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 0.6 * errors[0]
+
+
+def test_one_particle_is_the_draft_with_the_targets_bonus_tokens() -> None:
+    truth: dict[tuple[int, ...], float] = {}
+    draft = Near(3, seed=12)
+    models = [draft, draft, TARGET, TARGET]
+    # Four tokens with gamma 2: two of the draft and one of the target; the room that is left
+    # then holds one token, and the last token of a round is the target's.
+
+    def walk(text: tuple[int, ...], chance: float) -> None:
+        if len(text) == 4:
+            truth[text] = chance
+            return
+        row = models[len(text)].logits_after((*PROMPT, *text)).softmax(-1)
+        for token in range(3):
+            walk((*text, token), chance * float(row[token]))
+
+    walk((), 1.0)
+    results = run(SMC(particles=1, gamma=2), runs=2000)
+    # E[TV] <= sqrt(81 / 2000) / 2 = 0.101, and P(excess > 0.06) < 1e-6 (McDiarmid).
+    assert distance(results, truth) < 0.101 + 0.06
+
+
+@pytest.mark.parametrize("guided", [False, True])
+@pytest.mark.parametrize(
+    "scheme", ["systematic", "stratified", "residual", "multinomial", "killing"]
+)
+def test_every_scheme_is_near_the_target(scheme: str, guided: bool) -> None:
+    truth = exact_outputs(TARGET, PROMPT, SamplingParams(**WARM, max_tokens=4))
+    method = SMC(particles=16, gamma=3, scheme=scheme, guided=guided)
+    # E[TV] <= sqrt(81 / 400) / 2 = 0.225, P(excess > 0.12) < 1e-5; the draft alone is at 0.3.
+    assert distance(run(method, runs=400), truth) < 0.225 + 0.12
+
+
+def test_power_sharpens_the_target() -> None:
+    """p^2 over whole texts, by enumeration."""
+    truth = exact_outputs(TARGET, PROMPT, SamplingParams(**WARM, max_tokens=4))
+    total = sum(chance**2 for chance in truth.values())
+    sharp = {text: chance**2 / total for text, chance in truth.items()}
+    results = run(SMC(particles=32, gamma=1, power=2.0), runs=400)
+    assert distance(results, sharp) < 0.225 + 0.12
+    assert distance(results, truth) > distance(results, sharp)
+
+
+def test_texts_that_end_early_end_as_often_as_the_targets() -> None:
+    params = SamplingParams(**WARM, max_tokens=5)
+    truth = exact_outputs(TARGET, PROMPT, params, eos=(2,))
+    results = run(SMC(particles=16, gamma=3), runs=400, length=5, eos=(2,))
+    assert distance(results, truth) < 0.225 + 0.12
+    for result in results:
+        assert result.finish_reason == ("stop" if result.token_ids[-1] == 2 else "length")
+        assert 2 not in result.token_ids[:-1]
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_results_depend_on_seed_alone(guided: bool) -> None:
+    target, draft = TableModel(5, seed=1), TableModel(5, seed=2)
+    method = SMC(particles=5, gamma=3, guided=guided)
+    prompts = [(i % 5, (i * 3) % 5) for i in range(10)]
+    params = [SamplingParams(temperature=0.9, max_tokens=4 + 3 * i, seed=i) for i in range(10)]
+    alone = toy_engine(target, draft, batch=1).generate(prompts, params, method)
+    many = toy_engine(target, draft, batch=10).generate(prompts, params, method)
+    for (a,), (b,) in zip(alone, many, strict=True):
+        assert a.error is None
+        assert a.token_ids == b.token_ids
+        assert len(a.token_ids) == len(a.logprobs) == len(a.provenance)
+        assert last_notes(a) == last_notes(b)
+
+
+def test_logprobs_are_the_targets_and_rounds_hold_every_token() -> None:
+    target, draft = TableModel(5, seed=1), TableModel(5, seed=2)
+    params = SamplingParams(temperature=0.8, max_tokens=20, seed=3, logprobs=2)
+    ((result,),) = toy_engine(target, draft).generate([PROMPT], [params], SMC(particles=4, gamma=3))
+    text = list(PROMPT)
+    assert result.top_logprobs is not None
+    for token, score, top in zip(
+        result.token_ids, result.logprobs, result.top_logprobs, strict=True
+    ):
+        row = target.logits_after(text).log_softmax(-1)
+        assert score == pytest.approx(float(row[token]), abs=1e-5)
+        assert len(top) == 2
+        text.append(token)
+    committed = [token for r in result.rounds for token in r.committed]
+    assert tuple(committed) == result.token_ids
+    assert set(result.provenance) <= {"draft", "bonus"}
+
+
+def test_passes_are_gamma_and_one_a_round() -> None:
+    results = run(SMC(particles=4, gamma=3), runs=3, length=12)
+    for result in results:
+        assert result.statistics.target_passes == 3
+        assert result.statistics.draft_passes == 9
+
+
+def test_penalties_and_truncation_reach_both_models_alike() -> None:
+    """The target as its own draft: any step of the pipeline in one model only shows in a weight."""
+    fields = {"top_k": 2, "repetition_penalty": 1.3, "presence_penalty": 0.5}
+    truth = exact_outputs(TARGET, PROMPT, SamplingParams(**WARM, max_tokens=4, **fields))
+    results = run(SMC(particles=4, gamma=2), runs=60, draft=TableModel(3, seed=11), **fields)
+    assert {result.token_ids for result in results} <= set(truth)
+    assert all(last_notes(r)["log_z"] == pytest.approx(0, abs=1e-6) for r in results)
+
+
+@pytest.mark.parametrize(
+    ("fields", "fix"),
+    [
+        ({"particles": 0}, "particles"),
+        ({"gamma": 0}, "gamma"),
+        ({"threshold": 2}, "threshold"),
+        ({"scheme": "odd"}, "systematic"),
+        ({"draft_temperature": 0}, "draft_temperature"),
+        ({"power": 0}, "power"),
+        ({"output": "odd"}, "sample or max"),
+    ],
+)
+def test_what_cannot_be_is_refused(fields: dict[str, Any], fix: str) -> None:
+    with pytest.raises(UserError, match=fix):
+        SMC(**fields)
+
+
+def test_greedy_and_draftless_requests_are_refused() -> None:
+    engine = toy_engine(TableModel(3, seed=1), TableModel(3, seed=2))
+    with pytest.raises(UserError, match="--temperature"):
+        engine.submit((1,), SamplingParams(), SMC())
+    with pytest.raises(UserError, match="--draft"):
+        toy_engine(TableModel(3, seed=1)).submit((1,), SamplingParams(**WARM), SMC())
