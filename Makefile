@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format docs docs-serve clean distclean
+.PHONY: help demo test lint format tables docs docs-serve clean distclean
 
 # From the environment or the command line: PYTHON, the interpreter for a new .venv; UV, the uv to
 # use (empty: use venv and pip even where uv is installed); PYTEST_ARGS.
@@ -27,6 +27,9 @@ lint: .venv/.dev ## check format, style and types
 format: .venv/.dev ## put the code in its format and fix what can be fixed by itself
 	$(BIN)/python -m ruff check --fix-only .
 	$(BIN)/python -m ruff format .
+
+tables: .venv/.dev ## fill the tables of README.md and docs/ from docs/records/
+	$(BIN)/python scripts/tables.py
 
 docs: .venv/.docs ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

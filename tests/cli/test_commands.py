@@ -210,3 +210,33 @@ def test_bad_bench_flags(flags: list[str], fix: str) -> None:
     outcome = antiphon("bench", *flags)
     assert outcome.returncode == 2
     assert fix in outcome.stderr
+
+
+def test_plan_forecasts_here_and_elsewhere(tmp_path: Path) -> None:
+    run = tmp_path / "run.jsonl"
+    assert antiphon("eval", "--limit", "2", "--max-tokens", "20", "--out", str(run)).returncode == 0
+    outcome = antiphon("plan", "--hardware", "this,h100", "--replay", str(run), "--batch", "2")
+    assert outcome.returncode == 0, outcome.stderr
+    record = json.loads(outcome.stdout.splitlines()[-1])
+    assert record["this"]["autoregressive"] > 0
+    assert record["h100"]["speculative:gamma=4"] > record["h100"]["autoregressive"]
+    assert set(record["this replay"]) == {"autoregressive", "draft-only", "speculative"}
+    sizes = ("--hardware", "h200", "--parameters", "70e9,1e9", "--acceptance", "0.8")
+    assert antiphon("plan", *sizes, "--all").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "fix"),
+    [
+        (["--hardware", "h1000"], "choose this"),
+        (["--parameters", "70e9,1e9"], "name a --hardware"),
+        (["--parameters", "x", "--hardware", "h100", "--acceptance", "0.5"], "70e9,1e9"),
+        (["--parameters", "70e9,1e9", "--hardware", "h100"], "--acceptance"),
+        (["--acceptance", "2"], "--acceptance"),
+        (["--draft", "ngram"], "draft model"),
+    ],
+)
+def test_bad_plan_flags(flags: list[str], fix: str) -> None:
+    outcome = antiphon("plan", *flags)
+    assert outcome.returncode == 2
+    assert fix in outcome.stderr
