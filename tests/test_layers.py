@@ -12,7 +12,7 @@ LAYERS = [
     ["params", "models.pool"],
     ["models.tree"],
     ["models.base", "sampling", "detokenizer"],
-    ["profile"],
+    ["models.watch", "profile"],
     ["models", "costs", "stopping"],
     ["request"],
     ["rules"],

@@ -86,7 +86,7 @@ class Engine:
         for index in range(params.n):
             randomness = Randomness(seed, index)
             seed = randomness.seed
-            request = Request(tuple(prompt), params, randomness, ends)
+            request = Request(tuple(prompt), params, randomness, ends, self.vocabulary.detokenizer)
             names.append(str(self._count))
             self._line.append((names[-1], request, method))
             self._count += 1

@@ -7,12 +7,13 @@ conversations a type and a name.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 
+from antiphon.detokenizer import Detokenizes
 from antiphon.models.base import Extension, Scores
 from antiphon.params import SamplingParams
 from antiphon.sampling import Randomness, logprobs_of, top_logprobs
@@ -73,12 +74,15 @@ class Request:
         params: sampling parameters; `max_tokens` bounds the output.
         randomness: the request's own random stream.
         eos_token_ids: tokens after which drafting on is pointless.
+        detokenizer: makes an incremental detokenizer for text after the given ids, for methods
+            that look at text.
     """
 
     prompt: tuple[int, ...]
     params: SamplingParams
     randomness: Randomness
     eos_token_ids: frozenset[int]
+    detokenizer: Callable[[Sequence[int]], Detokenizes] | None = None
 
     @property
     def longest(self) -> int:

@@ -18,12 +18,15 @@ from antiphon.api import machine_and_precision, make_engine, pair_costs
 from antiphon.detokenizer import Detokenizer
 from antiphon.errors import UserError
 from antiphon.eval.runner import Plan, answers
-from antiphon.models.base import Extension, LanguageModel
+from antiphon.methods.grounding import Grounding
+from antiphon.models.base import Capture, Extension, LanguageModel
 from antiphon.models.pair import ModelPair
 from antiphon.profile import LEVELS, Profile, Quantiles, Seen
 from antiphon.rules.evidence import entropy
 
 STEP_BREAK = "\n\n"
+LAYERS, THRESHOLD = 3, 0.01
+"""SpecGuard's attention rollout, as its paper has it."""
 FEWEST = 100
 """Positions below which quantiles would say nothing."""
 
@@ -118,6 +121,31 @@ def positions(
     found["step_min_logprob"] = [min(of_target[a:b]) for a, b in bounds]
     found["step_mean_logprob"] = [float(np.mean(of_target[a:b])) for a, b in bounds]
     found["draft_step_min_logprob"] = [min(of_draft[a:b]) for a, b in bounds]
+    found["draft_step_min_grounding"] = groundings(pair.draft, prompt, output, bounds)
+    return found
+
+
+def groundings(
+    model: LanguageModel,
+    prompt: tuple[int, ...],
+    output: tuple[int, ...],
+    bounds: Sequence[tuple[int, int]],
+) -> list[float]:
+    """The smallest grounding of each step's tokens, the steps before it accepted."""
+    capture = Capture(min(LAYERS, getattr(model, "layers", 0)), THRESHOLD)
+    if not capture.layers:
+        return []
+    tree = model.new_tree(len(prompt) + len(output))
+    (scores,) = model.forward([Extension(model, tree, prompt + output, attention=capture)])
+    assert scores.attention is not None
+    grounding = Grounding(capture.layers)
+    start = len(prompt)
+    grounding.absorb(scores.attention[:, :start, :start])
+    found = []
+    for a, b in bounds:
+        step = scores.attention[:, start + a : start + b, : start + b]
+        found.append(float(grounding.score(step).min()))
+        grounding.absorb(step)
     return found
 
 

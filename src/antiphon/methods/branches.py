@@ -44,14 +44,15 @@ class Branches:
         """Ask for the logits after a new node; returns their row in the answer."""
         return self._rows.setdefault(node, len(self._rows))
 
-    def extension(self) -> Extension:
-        """The pass over all paths."""
+    def extension(self, hidden: bool = False) -> Extension:
+        """The pass over all paths; `hidden`: with the last hidden states of the rows."""
         return Extension(
             self.model,
             self.tree,
             tokens=tuple(self._tokens),
             parents=tuple(self._parents),
             rows=tuple(node - self._first for node in self._rows),
+            hidden=hidden,
         )
 
 

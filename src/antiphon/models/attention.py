@@ -8,7 +8,6 @@ are attended to in one call, padded to the longest; keys and values are read whe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,25 +16,11 @@ from torch.nn import functional as F
 from transformers import AttentionInterface
 
 from antiphon.models.pool import Pool
-from antiphon.models.tree import KVTree
+from antiphon.models.watch import Segment, Watch
 
 NAME = "antiphon_tree"
 FEW = 16
 """Trees that get at most this many tokens share a call; the padding costs little."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The new tokens of one tree: columns ``start .. start + count`` of the pass."""
-
-    tree: KVTree
-    start: int
-    count: int
-
-    @property
-    def row(self) -> int:
-        assert self.tree.storage is not None
-        return self.tree.storage.row
 
 
 class Group:
@@ -112,7 +97,13 @@ class TreeCache:
 
     is_compileable = False
 
-    def __init__(self, segments: Sequence[Segment], device: torch.device) -> None:
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        device: torch.device,
+        watches: Sequence[Watch] = (),
+    ) -> None:
+        self.watches = watches
         self.groups = [Group(pool, members, device) for pool, members in grouped(segments)]
         self.order: torch.Tensor | None = None
         columns = torch.cat([group.columns for group in self.groups])
@@ -201,6 +192,8 @@ def tree_attention(
     if tree_cache is None:
         raise RuntimeError("tree attention runs only inside antiphon's own forward pass")
     layer: int = module.layer_idx  # type: ignore[assignment]
+    for watch in tree_cache.watches:
+        watch.see(query, layer, scaling, sliding_window, softcap)
     by_token = query[0].transpose(0, 1)  # [T, Hq, D]
     outputs = [
         _attend_group(group, by_token, layer, scaling, sliding_window, softcap)

@@ -16,6 +16,21 @@ from antiphon.models.tree import KVTree
 
 
 @dataclass(frozen=True, slots=True)
+class Capture:
+    """A wish to see attention weights beside the logits.
+
+    Attributes:
+        layers: how many of the last layers.
+        threshold: weights below it count as 0, head by head, before the heads are averaged.
+        renormalise: scale what is left of each row to sum 1, head by head.
+    """
+
+    layers: int = 3
+    threshold: float = 0.0
+    renormalise: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Extension:
     """An ask: append tokens to a tree and score some of them, in one forward pass.
 
@@ -26,6 +41,7 @@ class Extension:
         parents: the node each token hangs from (`KVTree.grow`); None: a chain from the tip.
         rows: which of the ``T`` tokens need logits; None: the last one only.
         hidden: also return the last hidden state at `rows`.
+        attention: also return attention weights, of all ``T`` tokens.
     """
 
     model: LanguageModel
@@ -34,6 +50,7 @@ class Extension:
     parents: tuple[int, ...] | None = None
     rows: tuple[int, ...] | None = None
     hidden: bool = False
+    attention: Capture | None = None
 
     def __post_init__(self) -> None:
         if not self.tokens:
@@ -73,11 +90,14 @@ class Scores:
         logits: float32 ``[R, V]``, the next-token logits after each wanted row.
         nodes: the names of the ``T`` new nodes.
         hidden: the last hidden state ``[R, W]`` before the output head, if asked for.
+        attention: float32 ``[layers, T, S]``, head-averaged weights of the new tokens over all
+            ``S`` slots of the tree, lowest layer first, if asked for.
     """
 
     logits: torch.Tensor
     nodes: range
     hidden: torch.Tensor | None = None
+    attention: torch.Tensor | None = None
 
 
 class LanguageModel(Protocol):

@@ -18,6 +18,7 @@ from antiphon.models import attention
 from antiphon.models.base import Extension, Scores
 from antiphon.models.pool import Pools, Storage
 from antiphon.models.tree import KVTree
+from antiphon.models.watch import Segment, Watch
 
 
 class HFModel:
@@ -74,20 +75,24 @@ class HFModel:
 
     @torch.no_grad()
     def forward(self, asks: Sequence[Extension]) -> list[Scores]:
-        segments: list[attention.Segment] = []
+        segments: list[Segment] = []
         nodes: list[range] = []
         positions: list[int] = []
         rows: list[int] = []
+        watches: dict[int, Watch] = {}
         start = 0
         for ask in asks:
             nodes.append(ask.grow())
             count = len(ask.tokens)
             positions += ask.tree.positions(count)
             rows += [start + row for row in ask.wanted]
-            segments.append(attention.Segment(ask.tree, start, count))
+            segments.append(Segment(ask.tree, start, count))
+            if ask.attention is not None:
+                first = self.layers - ask.attention.layers
+                watches[len(segments) - 1] = Watch(segments[-1], ask.attention, first)
             start += count
         tokens = [token for ask in asks for token in ask.tokens]
-        cache = attention.TreeCache(segments, self.device)
+        cache = attention.TreeCache(segments, self.device, tuple(watches.values()))
         out = self.module(
             input_ids=torch.tensor([tokens], device=self.device),
             position_ids=torch.tensor([positions], device=self.device),
@@ -104,9 +109,10 @@ class HFModel:
                 logits=part,
                 nodes=new,
                 hidden=state[0].clone() if ask.hidden and state is not None else None,
+                attention=torch.stack(watches[i].weights) if i in watches else None,
             )
-            for ask, new, part, state in zip(
-                asks, nodes, logits.split(sizes), _split_hidden(hidden, sizes), strict=True
+            for i, (ask, new, part, state) in enumerate(
+                zip(asks, nodes, logits.split(sizes), _split_hidden(hidden, sizes), strict=True)
             )
         ]
 

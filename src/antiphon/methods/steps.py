@@ -1,0 +1,175 @@
+"""Whole reasoning steps: written as branches of a tree, scored in one pass over the chosen one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from antiphon.methods.branches import Branches
+from antiphon.methods.grounding import Grounding
+from antiphon.models.base import Capture, Extension, LanguageModel
+from antiphon.request import Request, Steps, ask
+from antiphon.sampling import Context, distribution, draw, logprobs_of
+
+BREAK = "\n\n"
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A step in the making.
+
+    Attributes:
+        tokens, text: what was written.
+        nodes: the tree nodes that read it; the last token has none.
+        ended: the step is complete: a blank line after some text, or an end token.
+        sums: sum of the hidden states that read it.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    nodes: list[int] = field(default_factory=list)
+    ended: bool = False
+    sums: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A scoring pass: log-probability and grounding of every token of a step.
+
+    Attributes:
+        logprobs: ``[T]``, natural log, before temperature and truncation.
+        grounding: ``[T]``; None where it was not asked for.
+        attention: what `Grounding.absorb` takes if the step is accepted.
+        nodes: of the step in the tree.
+    """
+
+    logprobs: torch.Tensor
+    grounding: torch.Tensor | None
+    attention: torch.Tensor | None
+    nodes: range
+
+
+class StepWriter:
+    """One model writing steps of one request over a tree of its own.
+
+    The trunk holds the text the model has read; `text` may be ahead of it.
+
+    Args:
+        capture: attention to keep track of, for grounding; None: none.
+        residual: see `Grounding`.
+        longest: tokens after which a step counts as complete.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        request: Request,
+        longest: int,
+        capture: Capture | None = None,
+        residual: float = 0.0,
+    ) -> None:
+        self.model, self.request, self.longest = model, request, longest
+        self.tree = model.new_tree(request.longest)
+        self.capture = capture
+        self.grounding = Grounding(capture.layers, residual) if capture else None
+        self.ends = request.eos_token_ids | frozenset(request.params.stop_token_ids)
+        self._next: torch.Tensor | None = None
+        self._next_if_accepted: torch.Tensor | None = None
+
+    def read(self, context: Context) -> Steps[torch.Tensor]:
+        """Catch up with the text; returns the logits ``[V]`` after it."""
+        unread = (context.prompt + context.output)[self.tree.length :]
+        if unread:
+            scores = yield from ask(
+                Extension(self.model, self.tree, unread, attention=self.capture)
+            )
+            self.tree.commit(scores.nodes[-1])
+            if self.grounding is not None:
+                assert scores.attention is not None
+                self.grounding.absorb(scores.attention)
+            self._next = scores.logits[-1]
+        assert self._next is not None
+        return self._next
+
+    def propose(self, context: Context, count: int, embed: bool = False) -> Steps[list[Candidate]]:
+        """Write `count` candidates for the next step, side by side.
+
+        Args:
+            embed: sum up hidden states on the way.
+        """
+        room = min(self.longest, self.request.room(len(context.output)))
+        first = yield from self.read(context)
+        candidates = [Candidate() for _ in range(count)]
+        assert self.request.detokenizer is not None
+        prefix = context.prompt + context.output
+        readers = [self.request.detokenizer(prefix) for _ in candidates]
+        rows = dict.fromkeys(range(count), 0)
+        logits, hidden = first[None], None
+        for _ in range(room):
+            going = list(rows)
+            contexts = [context.then(candidates[i].tokens) for i in going]
+            p = distribution(logits[[rows[i] for i in going]], self.request.params, contexts)
+            branches = Branches(self.model, self.tree)
+            rows = {}
+            for row, i in enumerate(going):
+                candidate = candidates[i]
+                token = draw(p[row], self.request.randomness.uniform())
+                candidate.tokens.append(token)
+                candidate.text += readers[i].push(token)
+                candidate.ended = token in self.ends or ends_step(candidate.text)
+                if candidate.ended or len(candidate.tokens) == room:
+                    continue
+                parent = candidate.nodes[-1] if candidate.nodes else self.tree.tip
+                candidate.nodes += branches.add(parent, (token,))
+                rows[i] = branches.score(candidate.nodes[-1])
+            if not rows:
+                break
+            extension = branches.extension(hidden=embed)
+            scores = yield from ask(extension)
+            logits, hidden = scores.logits, scores.hidden
+            for i, row in rows.items():
+                if hidden is not None:
+                    old = candidates[i].sums
+                    candidates[i].sums = hidden[row] if old is None else old + hidden[row]
+        return candidates
+
+    def score(self, context: Context, tokens: list[int]) -> Steps[Scored]:
+        """Read a step again as one chain, for its log-probabilities and its grounding."""
+        first = yield from self.read(context)
+        self.tree.prune()
+        scores = yield from ask(
+            Extension(
+                self.model,
+                self.tree,
+                tuple(tokens),
+                rows=tuple(range(len(tokens))),
+                attention=self.capture,
+            )
+        )
+        before = torch.cat([first[None], scores.logits[:-1]])
+        grounding = None
+        if self.grounding is not None:
+            assert scores.attention is not None
+            grounding = self.grounding.score(scores.attention)
+        self._next_if_accepted = scores.logits[-1]
+        return Scored(logprobs_of(before, tokens), grounding, scores.attention, scores.nodes)
+
+    def accept(self, scored: Scored) -> None:
+        """The step that was scored last stands: it joins the trunk."""
+        self.tree.commit(scored.nodes[-1])
+        self.tree.prune()
+        if self.grounding is not None:
+            assert scored.attention is not None
+            self.grounding.absorb(scored.attention)
+        self._next = self._next_if_accepted
+
+    def drop(self) -> None:
+        """Forget every candidate."""
+        self.tree.prune()
+
+
+def ends_step(text: str) -> bool:
+    """Whether a blank line closes the step: one that has some text before it."""
+    body, found, _ = text.rpartition(BREAK)
+    return bool(found) and bool(body.strip())
