@@ -82,7 +82,8 @@ def summarise(
         completion_tokens: kept output tokens.
         seconds: from admission to the end.
     """
-    steps = sum(1 for r in rounds if r.proposed)
+    # A method that commits seldom says how many rounds of drafting a commit stands for.
+    steps = sum(int(r.notes.get("rounds", 1)) for r in rounds if r.proposed)
     drafted = sum(len(r.proposed) for r in rounds)
     accepted = sum(r.provenance.count("draft") for r in rounds if r.proposed)
     prefill = rounds[0].seconds if rounds else seconds
