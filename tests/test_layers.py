@@ -15,6 +15,8 @@ LAYERS = [
     ["models.watch", "profile"],
     ["models", "costs", "stopping"],
     ["request"],
+    ["rules.evidence"],
+    ["arbiter.features", "arbiter.policy"],
     ["rules"],
     ["drafting"],
     ["trace"],
@@ -24,6 +26,7 @@ LAYERS = [
     ["engine"],
     ["api"],
     ["bench", "eval"],
+    ["arbiter"],
     ["integrations"],
     ["cli"],
 ]

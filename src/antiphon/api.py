@@ -94,7 +94,7 @@ def make_engine(
         detokenizer=lambda prompt: Detokenizer(pair.tokenizer, prompt),
         eos_token_ids=pair.eos_token_ids,
     )
-    models = Models(pair.target, pair.draft, measured_costs, pair.profile)
+    models = Models(pair.target, pair.draft, measured_costs, pair.profile, pair.fingerprint)
     return Engine(models, vocabulary, batch, trace)
 
 

@@ -1,27 +1,23 @@
 """Decoding methods, one file each; `METHODS` finds them by name."""
 
+from typing import Any
+
 from antiphon.methods.autoregressive import Autoregressive, DraftOnly
 from antiphon.methods.base import Method, Models
+from antiphon.methods.cospec import CoSpec
 from antiphon.methods.easd import EASD
 from antiphon.methods.smc import SMC
 from antiphon.methods.specguard import SpecGuard
 from antiphon.methods.speculative import Speculative
 
-METHODS: dict[
-    str,
-    type[Autoregressive]
-    | type[DraftOnly]
-    | type[Speculative]
-    | type[EASD]
-    | type[SMC]
-    | type[SpecGuard],
-] = {
+METHODS: dict[str, type[Any]] = {
     "autoregressive": Autoregressive,
     "draft-only": DraftOnly,
     "speculative": Speculative,
     "easd": EASD,
-    "smc": SMC,
+    "cospec": CoSpec,
     "specguard": SpecGuard,
+    "smc": SMC,
 }
 """Command-line name -> configuration class."""
 
@@ -30,6 +26,7 @@ __all__ = [
     "METHODS",
     "SMC",
     "Autoregressive",
+    "CoSpec",
     "DraftOnly",
     "Method",
     "Models",

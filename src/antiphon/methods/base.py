@@ -20,12 +20,14 @@ class Models:
         target, draft: language models with one vocabulary.
         costs: measured pass costs, for methods that choose by them; None: not measured.
         profile: the pair's thresholds; None: none are known.
+        pair: the pair's fingerprint, for what was made for one pair; None: not known.
     """
 
     target: LanguageModel
     draft: LanguageModel | None = None
     costs: PairCosts | None = None
     profile: Profile | None = None
+    pair: str | None = None
 
 
 class Method(Protocol):

@@ -69,8 +69,12 @@ def exact_judge(request: Request) -> Judge:
     return decide
 
 
-def chain_judge(request: Request, rules: Rules) -> Judge:
-    """A composition of rules, for chains."""
+def chain_judge(
+    request: Request,
+    rules: Rules,
+    asked: Callable[[Evidence, int, bool], None] | None = None,
+) -> Judge:
+    """A composition of rules, for chains; `asked`: see `rules.judge.judge`."""
     greedy = request.params.greedy
     opened = replace(request.params, temperature=1.0) if greedy else request.params
 
@@ -82,7 +86,7 @@ def chain_judge(request: Request, rules: Rules) -> Judge:
         Q = block.q if block.belief is None else block.belief
         tokens = torch.tensor(block.tokens, device=p.device)
         evidence = Evidence(tokens, p, block.q, P, Q, greedy)
-        return judge(rules, evidence, request.randomness)
+        return judge(rules, evidence, request.randomness, asked)
 
     return decide
 

@@ -6,6 +6,7 @@ draft's token as input, so they stay valid. A refusal or a veto ends the block.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from antiphon.rules.base import BaseRule, Rescue, Verdict, Veto
@@ -22,8 +23,16 @@ class Rules:
     veto: Veto | None = None
 
 
-def judge(rules: Rules, evidence: Evidence, randomness: Randomness) -> Verdict:
+def judge(
+    rules: Rules,
+    evidence: Evidence,
+    randomness: Randomness,
+    asked: Callable[[Evidence, int, bool], None] | None = None,
+) -> Verdict:
     """Judge a chain.
+
+    `asked` hears of every token the base rule refused on the way: its position, and whether the
+    rescue kept it.
 
     Draws one uniform per token judged and one for the token the target adds: as many, and in
     the same order, as the exact rule does. So a rule at its neutral setting writes the exact
@@ -36,9 +45,11 @@ def judge(rules: Rules, evidence: Evidence, randomness: Randomness) -> Verdict:
     rescued = 0
     for k in range(len(evidence)):
         accepted = randomness.uniform() * chances[k] < scores[k]
-        if not accepted and kept is not None and kept[k]:
-            accepted = True
-            rescued += 1
+        if not accepted and kept is not None:
+            accepted = bool(kept[k])
+            rescued += accepted
+            if asked is not None:
+                asked(evidence, k, accepted)
         if not accepted:
             token = draw(acceptance.residual(k), randomness.uniform())
             return _verdict(k, token, rules, fired=rescued)

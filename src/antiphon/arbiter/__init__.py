@@ -1,0 +1,1 @@
+"""CoSpec's arbiter: what it looks at, the policy, mining of branches, and training."""

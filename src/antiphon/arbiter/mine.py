@@ -1,0 +1,220 @@
+"""Mining: at a mismatch, let both branches run to their end, and grade them against gold.
+
+The template is AutoJudge's miner (arXiv 2504.20039), with one change that matters: a branch is
+compared with the gold answer, never with the target's own, or the policy could at best tie with
+the target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from antiphon.api import make_engine
+from antiphon.arbiter.features import features
+from antiphon.engine import Engine
+from antiphon.errors import UserError
+from antiphon.eval.calibrate import logprobs
+from antiphon.eval.prompting import Prompting
+from antiphon.eval.task import Problem, Task
+from antiphon.methods import Method, Speculative
+from antiphon.models.pair import ModelPair
+from antiphon.params import SamplingParams
+from antiphon.rules.evidence import Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One mismatch, and what became of its two branches under the target's greedy decoding.
+
+    Attributes:
+        position: output tokens before it.
+        features: see `arbiter.features`.
+        draft_right, target_right: whether each branch ended in the gold answer.
+    """
+
+    position: int
+    features: tuple[float, ...]
+    draft_right: bool
+    target_right: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    """One problem's branches.
+
+    Attributes:
+        right: whether the text that was walked along is right.
+        mismatches: how many there were; `branches` may be fewer.
+    """
+
+    problem: str
+    right: bool
+    mismatches: int
+    branches: tuple[Branch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Miner:
+    """How to mine.
+
+    Attributes:
+        task, prompting: what the problems are and how they are put.
+        max_tokens: of a whole answer.
+        walk: the method whose text is walked along; None: the target's own, greedily.
+        most: branches a problem at most, drawn without replacement.
+        batch: requests at once.
+    """
+
+    task: Task
+    prompting: Prompting
+    max_tokens: int
+    walk: Method | None = None
+    most: int = 8
+    batch: int = 16
+
+    def __post_init__(self) -> None:
+        if self.most < 1 or self.batch < 1 or self.max_tokens < 1:
+            raise UserError("branches, batch and tokens are whole numbers >= 1")
+
+
+def mine(
+    miner: Miner,
+    pair: ModelPair,
+    problems: Sequence[Problem],
+    out: Path,
+    told: Callable[[Mined], None] = lambda _: None,
+) -> list[Mined]:
+    """Mine the problems that `out` does not hold yet, a line each; returns all that it holds.
+
+    A killed run goes on where it was. Raises UserError for a file that is something else.
+    """
+    held = read(out)
+    done = {mined.problem for mined in held}
+    engine = make_engine(pair, batch=miner.batch)
+    left = [problem for problem in problems if problem.id not in done]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("a", encoding="utf-8") as file:
+        for start in range(0, len(left), miner.batch):
+            for mined in _group(miner, pair, engine, left[start : start + miner.batch]):
+                file.write(json.dumps(asdict(mined)) + "\n")
+                file.flush()
+                held.append(mined)
+                told(mined)
+    return held
+
+
+def read(path: Path) -> list[Mined]:
+    """What a file holds; a torn last line is cut off the file."""
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    if content and not content.endswith(b"\n"):
+        content = content[: content.rfind(b"\n") + 1]
+        path.write_bytes(content)
+    found = []
+    for number, line in enumerate(content.decode().splitlines(), 1):
+        try:
+            record = json.loads(line)
+            found.append(_mined(record))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}, line {number}: is no mined problem ({error})") from None
+    return found
+
+
+def _mined(record: Mapping[str, Any]) -> Mined:
+    branches = tuple(
+        Branch(**{**branch, "features": tuple(branch["features"])}) for branch in record["branches"]
+    )
+    return Mined(**{**record, "branches": branches})
+
+
+def _group(
+    miner: Miner, pair: ModelPair, engine: Engine, problems: Sequence[Problem]
+) -> Iterator[Mined]:
+    prompts = [
+        miner.prompting.encode(
+            pair.tokenizer, miner.prompting.render(pair.tokenizer, miner.task, problem)
+        )
+        for problem in problems
+    ]
+    params = [SamplingParams(max_tokens=miner.max_tokens)] * len(prompts)
+    walk = miner.walk or Speculative()
+    texts = [result for (result,) in engine.generate(prompts, params, walk)]
+    ends = pair.eos_token_ids
+    asked: list[tuple[int, int, int]] = []  # problem, position, token
+    found: dict[int, tuple[int, list[int], torch.Tensor, list[tuple[int, int]]]] = {}
+    for i, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+        output = text.token_ids
+        spots, seen, rivals = mismatches(pair, prompt, output)
+        kept = _drawn(problems[i].id, len(spots), miner.most)
+        found[i] = (len(spots), [spots[k] for k in kept], seen[kept], [rivals[k] for k in kept])
+        for spot, pairs in zip(found[i][1], found[i][3], strict=True):
+            asked += [(i, spot, token) for token in pairs]
+    # Every branch of the group in one queue: the batch never runs empty between problems.
+    starts = [(*prompts[i], *texts[i].token_ids[:spot], token) for i, spot, token in asked]
+    rooms = [miner.max_tokens - spot - 1 for _, spot, _ in asked]
+    live = [k for k, room in enumerate(rooms) if room > 0 and asked[k][2] not in ends]
+    wishes = [SamplingParams(max_tokens=rooms[k]) for k in live]
+    ran = engine.generate([starts[k] for k in live], wishes, Speculative()) if live else []
+    tails = {k: result.token_ids for k, (result,) in zip(live, ran, strict=True)}
+    right: dict[tuple[int, int, int], bool] = {}
+    for k, (i, spot, token) in enumerate(asked):
+        ids = (*texts[i].token_ids[:spot], token, *tails.get(k, ()))
+        whole = pair.tokenizer.decode(
+            [t for t in ids if t not in ends], clean_up_tokenization_spaces=False
+        )
+        right[i, spot, token] = bool(miner.task.grade(problems[i], whole).right)
+    for i, problem in enumerate(problems):
+        count, spots, seen, rivals = found[i]
+        yield Mined(
+            problem=problem.id,
+            right=bool(miner.task.grade(problem, texts[i].text).right),
+            mismatches=count,
+            branches=tuple(
+                Branch(
+                    spot,
+                    tuple(round(float(value), 6) for value in row),
+                    right[i, spot, drafted],
+                    right[i, spot, own],
+                )
+                for spot, row, (drafted, own) in zip(spots, seen, rivals, strict=True)
+            ),
+        )
+
+
+def mismatches(
+    pair: ModelPair, prompt: tuple[int, ...], output: tuple[int, ...]
+) -> tuple[list[int], torch.Tensor, list[tuple[int, int]]]:
+    """Where both models' first choices differ along a text.
+
+    Returns:
+        positions, features ``[M, F]`` and pairs (draft's token, target's token).
+    """
+    assert pair.draft is not None
+    if not output:
+        return [], torch.empty(0, 0), []
+    p = logprobs(pair.target, prompt, output, 1.0).exp()
+    q = logprobs(pair.draft, prompt, output, 1.0).exp()
+    drafted, own = q.argmax(-1), p.argmax(-1)
+    seen = features(Evidence(drafted, torch.cat([p, p[-1:]]), q, torch.cat([p, p[-1:]]), q))
+    spots = (drafted != own).nonzero()[:, 0].tolist()
+    rivals = [(int(drafted[spot]), int(own[spot])) for spot in spots]
+    return spots, seen[spots], rivals
+
+
+def _drawn(problem: str, count: int, most: int) -> list[int]:
+    """Which of a problem's mismatches are run, in order; the same in every run."""
+    if count <= most:
+        return list(range(count))
+
+    def lot(k: int) -> bytes:
+        return hashlib.sha256(f"{problem}/{k}".encode()).digest()
+
+    return sorted(sorted(range(count), key=lot)[:most])

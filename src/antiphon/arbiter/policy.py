@@ -1,0 +1,71 @@
+"""The policy: features of a mismatch to the chance that the draft's token should stand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from huggingface_hub import PyTorchModelHubMixin
+from torch import nn
+
+from antiphon.arbiter.features import NAMES
+from antiphon.errors import UserError
+
+START = -2.5
+"""The output bias to begin with: a chance of 0.08, near always-target."""
+
+
+class Policy(nn.Module, PyTorchModelHubMixin):
+    """A small perceptron on standardised features.
+
+    Saved and loaded as safetensors with a ``config.json`` (`save_pretrained`,
+    `from_pretrained`), the fingerprint of its pair within.
+
+    Args:
+        pair: fingerprint of the pair it was trained for.
+        width: hidden units.
+    """
+
+    def __init__(self, pair: str = "", width: int = 64) -> None:
+        super().__init__()
+        self.pair = pair
+        size = len(NAMES)
+        self.mean = nn.Buffer(torch.zeros(size))
+        self.scale = nn.Buffer(torch.ones(size))
+        self.inner = nn.Linear(size, width)
+        self.outer = nn.Linear(width, 1)
+        nn.init.zeros_(self.outer.weight)
+        nn.init.constant_(self.outer.bias, START)
+
+    def forward(self, found: torch.Tensor) -> torch.Tensor:
+        """Log-odds ``[K]`` of keeping the draft's token, from features ``[K, F]``."""
+        normed = (found.float() - self.mean) / self.scale
+        out: torch.Tensor = self.outer(nn.functional.gelu(self.inner(normed)))
+        return out.squeeze(-1)
+
+    def standardise(self, found: torch.Tensor) -> None:
+        """Take mean and spread from features ``[N, F]`` of the training data."""
+        self.mean.copy_(found.mean(0))
+        self.scale.copy_(found.std(0).clamp_min(1e-3))
+
+
+def load(path: Path, pair: str | None) -> Policy:
+    """A saved policy, for the pair of this fingerprint (None: not known, not checked).
+
+    Raises UserError for a folder that holds none, or another pair's.
+    """
+    try:
+        json.loads((path / "config.json").read_text(encoding="utf-8"))
+        policy: Policy = Policy.from_pretrained(str(path)).eval()
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        raise UserError(
+            f"{path}: holds no arbiter ({type(error).__name__}): "
+            "make one with antiphon train-arbiter"
+        ) from None
+    if pair is not None and policy.pair != pair:
+        raise UserError(
+            f"{path}: is the arbiter of another pair: train one for this pair "
+            "with antiphon train-arbiter"
+        )
+    return policy

@@ -1,0 +1,134 @@
+"""CoSpec: at a mismatch a learned arbiter decides whose token stands.
+
+"CoSpec" (arXiv 2605.24793): exact-match speculative decoding takes the target to be right
+wherever the models differ; often enough the draft's token is the one that leads to the correct
+answer. The arbiter is trained to tell, see `arbiter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+
+from antiphon.arbiter.features import features
+from antiphon.arbiter.policy import Policy, load
+from antiphon.drafting.model import DraftModel
+from antiphon.errors import UserError
+from antiphon.methods.base import Models
+from antiphon.methods.loop import chain_judge, speculate
+from antiphon.methods.speculative import block_length, check_gamma, need_costs, need_draft
+from antiphon.params import SamplingParams
+from antiphon.request import Request, Steps
+from antiphon.rules.arbiter import Arbiter
+from antiphon.rules.evidence import Evidence
+from antiphon.rules.exact import Exact
+from antiphon.rules.judge import Rules
+from antiphon.sampling import Randomness
+
+
+@dataclass(frozen=True, slots=True)
+class CoSpec:
+    """Configuration.
+
+    Attributes:
+        arbiter: folder of a trained policy (`antiphon train-arbiter`).
+        gamma: draft tokens per round, or "auto".
+        threshold: keep a refused draft token where the policy's chance exceeds this; 1 is exact
+            speculative decoding, below 0 every draft token is kept.
+    """
+
+    GUARANTEE: ClassVar[str] = "none; threshold 1 is exact"
+    SOURCE: ClassVar[str] = "arXiv 2605.24793"
+
+    arbiter: str = ""
+    gamma: int | Literal["auto"] = 4
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_gamma(self.gamma)
+        if self.threshold != self.threshold:
+            raise UserError("threshold is not a number: give one")
+
+    def check(self, models: Models, params: SamplingParams) -> None:
+        need_draft("cospec", "model", models)
+        need_costs(self.gamma, models)
+        self._policy(models)
+
+    def run(self, request: Request, models: Models) -> Steps[None]:
+        arbiter = Arbiter(self._policy(models), self.threshold)
+        return arbitrate(request, models, self.gamma, arbiter)
+
+    def _policy(self, models: Models) -> Policy:
+        if not self.arbiter:
+            raise UserError(
+                "cospec needs a trained arbiter: make one with antiphon train-arbiter, and give "
+                "--method cospec:arbiter=FOLDER"
+            )
+        return _loaded(self.arbiter, models.pair)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Training's method: decisions are drawn by the policy's chances and told, one by one.
+
+    Attributes:
+        policy: the one in training.
+        hear: is told the request's seed, the features ``[F]`` and whether the token was kept.
+    """
+
+    policy: Policy
+    hear: Callable[[int, torch.Tensor, bool], None]
+    gamma: int = 4
+
+    def check(self, models: Models, params: SamplingParams) -> None:
+        need_draft("cospec", "model", models)
+
+    def run(self, request: Request, models: Models) -> Steps[None]:
+        # A stream of its own: the texts' lots must not depend on how many decisions came before.
+        lots = Randomness(request.randomness.seed, index=2**31)
+        seed = request.randomness.seed
+
+        def asked(evidence: Evidence, k: int, kept: bool) -> None:
+            self.hear(seed, features(evidence)[k], kept)
+
+        return arbitrate(request, models, self.gamma, Arbiter(self.policy, lots=lots), asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """CoSpec with a policy at hand, which need not have been saved."""
+
+    policy: Policy
+    threshold: float = 0.5
+    gamma: int = 4
+
+    def check(self, models: Models, params: SamplingParams) -> None:
+        need_draft("cospec", "model", models)
+
+    def run(self, request: Request, models: Models) -> Steps[None]:
+        return arbitrate(request, models, self.gamma, Arbiter(self.policy, self.threshold))
+
+
+def arbitrate(
+    request: Request,
+    models: Models,
+    gamma: int | Literal["auto"],
+    arbiter: Arbiter,
+    asked: Callable[[Evidence, int, bool], None] | None = None,
+) -> Steps[None]:
+    """Speculative decoding with the exact rule and the arbiter on top."""
+    assert models.draft is not None
+    drafter = DraftModel(models.draft, request, beliefs=True)
+    length = block_length(gamma, "model", request.params, models)
+    judge = chain_judge(request, Rules(Exact(), rescue=arbiter), asked)
+    return speculate(request, models.target, drafter, length, judge)
+
+
+@lru_cache(maxsize=8)
+def _loaded(path: str, pair: str | None) -> Policy:
+    return load(Path(path).expanduser(), pair)

@@ -1,0 +1,231 @@
+"""The arbiter: features, policy, mining, warm start and reinforcement, each resumable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from tests.rules.test_rules import evidence_of, random_rows
+from tests.toys import TableModel, toy_engine
+
+from antiphon.api import encode, make_engine
+from antiphon.arbiter import mine, reinforce, warm
+from antiphon.arbiter.features import NAMES, features
+from antiphon.arbiter.mine import Branch, Mined, Miner
+from antiphon.arbiter.policy import Policy, load
+from antiphon.cli.train import train_problems
+from antiphon.errors import UserError
+from antiphon.eval.prompting import Prompting
+from antiphon.eval.task import Problem
+from antiphon.eval.tasks.lab import Lab
+from antiphon.lab import problems as bundled
+from antiphon.methods import CoSpec, Speculative
+from antiphon.methods.cospec import Fixed
+from antiphon.models.pair import LoadOptions, ModelPair, load_pair
+from antiphon.params import SamplingParams
+from antiphon.rules.arbiter import Arbiter
+
+
+@cache
+def pair() -> ModelPair:
+    return load_pair(options=LoadOptions(dtype="float32"))
+
+
+def trained(seed: int) -> Policy:
+    """A policy with an opinion."""
+    torch.manual_seed(seed)
+    policy = Policy()
+    torch.nn.init.normal_(policy.outer.weight, std=1.0)
+    return policy.eval()
+
+
+def test_features_are_finite_and_what_they_are_called() -> None:
+    p, q = random_rows(1, rows=4), random_rows(2, rows=3)
+    x = q.argmax(-1).tolist()
+    found = features(evidence_of(x, p, q))
+    assert found.shape == (3, len(NAMES))
+    named = dict(zip(NAMES, found[0].tolist(), strict=True))
+    assert named["p of the draft's token"] == pytest.approx(float(p[0, x[0]]))
+    assert named["largest q"] == pytest.approx(float(q[0].max()))
+    assert named["log rank of the draft's token in p"] == pytest.approx(
+        float(torch.log1p((p[0] > p[0, x[0]]).sum().float()))
+    )
+    hot = torch.zeros(2, 6)
+    hot[:, 0] = 1.0
+    assert features(evidence_of([0], hot, random_rows(3))).isfinite().all()
+
+
+def test_a_new_policy_stays_near_the_target() -> None:
+    found = features(evidence_of([0, 1], random_rows(1, 3), random_rows(2, 2)))
+    assert Policy()(found).sigmoid().tolist() == pytest.approx([0.0759, 0.0759], abs=1e-3)
+
+
+def test_a_saved_policy_comes_back_and_another_pairs_is_refused(tmp_path: Path) -> None:
+    policy = trained(0)
+    policy.pair = "abc"
+    saved = Policy("abc")
+    saved.load_state_dict(policy.state_dict())
+    saved.save_pretrained(str(tmp_path / "arbiter"))
+    found = features(evidence_of([0, 1], random_rows(1, 3), random_rows(2, 2)))
+    assert torch.equal(load(tmp_path / "arbiter", "abc")(found), policy(found))
+    with pytest.raises(UserError, match=r"another pair.*train-arbiter"):
+        load(tmp_path / "arbiter", "xyz")
+    with pytest.raises(UserError, match="holds no arbiter"):
+        load(tmp_path / "none", "abc")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_threshold_one_is_exact_and_below_zero_refuses_nothing(temperature: float) -> None:
+    target, draft = TableModel(5, seed=1), TableModel(5, seed=2)
+    prompts = [(i % 5, (i * 3) % 5) for i in range(10)]
+    params = [SamplingParams(temperature=temperature, max_tokens=25, seed=i) for i in range(10)]
+    exact = toy_engine(target, draft).generate(prompts, params, Speculative())
+    strict = toy_engine(target, draft).generate(prompts, params, Fixed(trained(1), 1.0))
+    open_ = toy_engine(target, draft).generate(prompts, params, Fixed(trained(1), -1.0))
+    assert [r.token_ids for (r,) in strict] == [r.token_ids for (r,) in exact]
+    for (result,) in open_:
+        assert set(result.provenance) <= {"draft", "bonus", "target"}
+
+
+def test_decisions_follow_the_policys_chances() -> None:
+    evidence = evidence_of([0, 1], random_rows(1, 3), random_rows(2, 2))
+    policy = trained(2)
+    chances = policy(features(evidence)).sigmoid()
+    assert Arbiter(policy, 0.3).keep(evidence).tolist() == (chances > 0.3).tolist()
+
+
+def test_cospec_without_an_arbiter_names_the_fix(tmp_path: Path) -> None:
+    engine = toy_engine(TableModel(5, seed=1), TableModel(5, seed=2))
+    with pytest.raises(UserError, match="train-arbiter"):
+        engine.submit((1,), SamplingParams(), CoSpec())
+    with pytest.raises(UserError, match="holds no arbiter"):
+        engine.submit((1,), SamplingParams(), CoSpec(arbiter=str(tmp_path)))
+
+
+def made_up(count: int) -> list[Mined]:
+    """Branches whose better side shows in one feature, with some noise."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for i in range(count):
+        row = torch.randn(len(NAMES), generator=generator)
+        better = bool(row[3] + 0.1 * torch.randn((), generator=generator) > 0)
+        branch = Branch(0, tuple(row.tolist()), better, not better)
+        found.append(Mined(f"p{i}", True, 1, (branch,)))
+    return found
+
+
+def test_the_warm_start_learns_what_there_is_to_learn(tmp_path: Path) -> None:
+    train, held = warm.split(made_up(1500), both_right=0.2)
+    recipe = warm.Recipe(epochs=25)
+    policy = warm.warm_start(recipe, train, held, "abc", tmp_path / "checkpoint.pt")
+    assert policy.pair == "abc"
+    # Guessing is right on half of them; the noise leaves about 97 % to be had.
+    assert warm.agreement(policy, held) > 0.85
+
+
+def test_a_stopped_warm_start_ends_at_the_same_weights(tmp_path: Path) -> None:
+    train, held = warm.split(made_up(300), both_right=0.2)
+    recipe = warm.Recipe(epochs=6)
+    whole = warm.warm_start(recipe, train, held, "", tmp_path / "whole.pt")
+
+    class StopError(Exception):
+        pass
+
+    def stop(epoch: int, _: float) -> None:
+        if epoch == 3:
+            raise StopError
+
+    with pytest.raises(StopError):
+        warm.warm_start(recipe, train, held, "", tmp_path / "broken.pt", stop)
+    broken = warm.warm_start(recipe, train, held, "", tmp_path / "broken.pt")
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, broken.state_dict()[name])
+
+
+def test_branches_that_cannot_teach_are_refused() -> None:
+    same = [Mined(f"p{i}", True, 1, (Branch(0, (0.0,) * 16, True, True),)) for i in range(50)]
+    with pytest.raises(UserError, match="mine more"):
+        warm.split(same, both_right=0.0)
+
+
+def lab_problems(count: int) -> list[Problem]:
+    return train_problems(Lab(), None, count)
+
+
+def miner(most: int = 3) -> Miner:
+    return Miner(Lab(), Prompting(), 100, None, most, batch=8)
+
+
+def test_a_target_branch_on_the_targets_own_text_ends_as_that_text(tmp_path: Path) -> None:
+    """And a draft's branch is what generating from there gives; a torn file goes on."""
+    problems = lab_problems(16)
+    path = tmp_path / "branches.jsonl"
+    found = mine.mine(miner(), pair(), problems, path)
+    assert [one.problem for one in found] == [problem.id for problem in problems]
+    branches = [(one, branch) for one in found for branch in one.branches]
+    assert branches
+    assert all(branch.target_right == one.right for one, branch in branches)
+    assert all(len(one.branches) == min(one.mismatches, 3) for one in found)
+    content = path.read_text()
+    lines = content.splitlines(keepends=True)
+    path.write_text("".join(lines[:8]) + lines[8][:20])
+    assert mine.mine(miner(), pair(), problems, path) == found
+    assert path.read_text() == content
+
+
+def test_train_problems_are_no_test_problems() -> None:
+    tested = {problem.question for problem in bundled("test")}
+    assert not tested & {problem.question for problem in lab_problems(200)}
+
+
+def test_a_stopped_reinforcement_ends_at_the_same_weights(tmp_path: Path) -> None:
+    problems = lab_problems(6)
+    recipe = reinforce.Recipe(steps=4, problems=2, rollouts=2, every=2, patience=9)
+    start = trained(3).state_dict()
+
+    def run(steps: int, path: Path) -> Policy:
+        policy = Policy()
+        policy.load_state_dict(start)
+        shortened = replace(recipe, steps=steps)
+        return reinforce.reinforce(
+            shortened, miner(), pair(), problems[2:], problems[:2], policy, path
+        )
+
+    whole = run(4, tmp_path / "whole.pt")
+    run(2, tmp_path / "broken.pt")
+    broken = run(4, tmp_path / "broken.pt")
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, broken.state_dict()[name])
+    state = torch.load(tmp_path / "whole.pt", weights_only=True)
+    moved = [not torch.equal(value, start[name]) for name, value in state["policy"].items()]
+    assert any(moved)
+
+
+def test_reward_moves_the_policy_the_right_way() -> None:
+    """One update where keeping was rewarded raises the chance of keeping."""
+    policy, warm_policy = trained(4), trained(4)
+    found = features(evidence_of([0], random_rows(1, 2), random_rows(2, 1)))
+    before = float(policy(found).detach())
+    optimiser = torch.optim.Adam(policy.parameters(), lr=1e-3)
+    recipe = reinforce.Recipe()
+    loss = reinforce.surrogate(
+        policy, warm_policy, found, torch.tensor([1.0]), torch.tensor([1.0]), recipe
+    )
+    loss.backward()
+    optimiser.step()
+    assert float(policy(found).detach()) > before
+
+
+def test_a_trained_arbiter_decodes(tmp_path: Path) -> None:
+    policy = Policy(pair().fingerprint)
+    policy.save_pretrained(str(tmp_path))
+    prompts = [encode(pair(), problem.question) for problem in bundled("test")[:3]]
+    params = [SamplingParams(max_tokens=60)] * 3
+    engine = make_engine(pair())
+    found = engine.generate(prompts, params, CoSpec(arbiter=str(tmp_path)))
+    exact = engine.generate(prompts, params, Speculative())
+    # The untrained policy's chance is 0.08 everywhere: it keeps nothing.
+    assert [r.token_ids for (r,) in found] == [r.token_ids for (r,) in exact]
