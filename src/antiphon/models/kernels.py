@@ -138,32 +138,6 @@ class Int8Linear(PackedLinear):
         return out if self.bias is None else out.add_(self.bias)
 
 
-class VNNIInt8Linear(PackedLinear):
-    """int8 like `Int8Linear`, through oneDNN; for CPUs whose products add up in 32 bits (VNNI).
-
-    Nothing can saturate there, so a weight's scale is set by its largest magnitude.
-    """
-
-    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
-        weight = weight.float()
-        scales = (weight.abs().amax(1) / 127).clamp_min_(_TINY)
-        codes = (weight / scales[:, None]).round_().clamp_(-127, 127).to(torch.int8)
-        packed = torch.ops.onednn.qlinear_prepack(codes, [_ROWS_HINT, weight.shape[1]])
-        zeros = torch.zeros(len(scales), dtype=torch.int64)
-        return (packed, scales, zeros), weight.numel() + 4 * len(scales)
-
-    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
-        packed, scales, zeros = self.packed
-        peak = rows.abs().amax(1, keepdim=True).clamp_min_(_TINY)
-        # From -127 .. 127 to 1 .. 255; cutting off the fraction of x + 0.5 rounds x.
-        codes = (rows * (127 / peak)).add_(128.5).to(torch.uint8)
-        out: torch.Tensor = torch.ops.onednn.qlinear_pointwise(
-            codes, 1 / 127, 128, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )
-        out = out.mul_(peak)
-        return out if self.bias is None else out.add_(self.bias)
-
-
 class Int4Linear(PackedLinear):
     """int4 weights in groups of 32 along the input, bfloat16 activations."""
 
@@ -192,17 +166,11 @@ class Int4Linear(PackedLinear):
         return out if self.bias is None else out.add_(self.bias)
 
 
-def has_vnni() -> bool:
-    """Whether this CPU multiplies int8 into 32-bit sums."""
-    known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return bool(known.get("avx512_vnni") or known.get("avx_vnni"))
-
-
 KERNELS: dict[str, type[PackedLinear]] = {
     "float32": Float32Linear,
     "bfloat16": BFloat16Linear,
     "float16": Float16Linear,
-    "int8": VNNIInt8Linear if has_vnni() else Int8Linear,
+    "int8": Int8Linear,
     "int4": Int4Linear,
 }
 """Precision name -> packed linear."""

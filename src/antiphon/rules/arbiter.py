@@ -32,7 +32,8 @@ class Arbiter:
 
     @torch.no_grad()
     def keep(self, evidence: Evidence) -> torch.Tensor:
-        chances = self.policy(features(evidence)).sigmoid()
+        odds: torch.Tensor = self.policy(features(evidence))
+        chances = odds.sigmoid()
         if self.lots is None:
             return chances > self.threshold
         drawn = torch.tensor(self.lots.uniforms(len(chances)), device=chances.device)
