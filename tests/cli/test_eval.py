@@ -149,6 +149,14 @@ def test_bad_input_is_one_line_and_leaves_no_file(
     assert not out.exists()
 
 
+def test_the_data_is_not_written_over(tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    flags = ("--task", "jsonl", "--data", str(data), "--out", str(data))
+    refused(antiphon("eval", *flags), "the same file")
+    assert data.read_text() == '{"question": "1 + 1?", "answer": "2"}\n'
+
+
 def test_a_run_with_other_settings_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "run.jsonl"
     flags = (*EVAL, "--no-baselines", "--limit", "1", "--out", str(out))

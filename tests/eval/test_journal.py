@@ -108,6 +108,19 @@ def test_a_file_that_is_no_run_is_refused(tmp_path: Path, content: str) -> None:
         read(path)
 
 
+@pytest.mark.parametrize("content", ["a user's notes", '{"question": "?"}', "x\ny", '{"kind'])
+def test_no_file_of_another_kind_is_touched(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "precious.txt"
+    path.write_text(content)
+    if content == '{"kind':
+        write(path, "a")  # A run that was killed while it wrote its very first line.
+        assert len(read(path).answers) == 1
+        return
+    with pytest.raises(UserError, match="another --out"):
+        write(path, "a")
+    assert path.read_text() == content
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         read(tmp_path / "none.jsonl")

@@ -116,6 +116,8 @@ def read(path: Path) -> list[Mined]:
         return []
     content = path.read_bytes()
     if content and not content.endswith(b"\n"):
+        if not _OPENING.startswith(content[: len(_OPENING)]):
+            raise UserError(f"{path}: holds no mined problems: give another folder")
         content = content[: content.rfind(b"\n") + 1]
         path.write_bytes(content)
     found = []
@@ -126,6 +128,9 @@ def read(path: Path) -> list[Mined]:
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}, line {number}: is no mined problem ({error})") from None
     return found
+
+
+_OPENING = b'{"problem": '
 
 
 def _mined(record: Mapping[str, Any]) -> Mined:

@@ -114,6 +114,8 @@ def evaluate(
     for name, value in (("--limit", limit), ("--max-tokens", max_tokens)):
         if value is not None and value < 1:
             raise UserError(f"{name} is {value}: give a whole number >= 1")
+    if data is not None and out.exists() and data.exists() and out.samefile(data):
+        raise UserError(f"--out and --data are the same file, {out}: give another --out")
     plan = Plan(
         task=chosen_task,
         data=rows.load(chosen_task, data, limit),

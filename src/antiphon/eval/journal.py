@@ -199,8 +199,14 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _cut_torn_line(path: Path) -> None:
     content = path.read_bytes()
     if content and not content.endswith(b"\n"):
+        # A first line is torn where the run was killed at once; any other file is left alone.
+        if not _OPENING.startswith(content[: len(_OPENING)]):
+            raise UserError(f"{path}: is no run of antiphon eval: give another --out")
         with path.open("r+b") as file:
             file.truncate(content.rfind(b"\n") + 1)
+
+
+_OPENING = b'{"kind": "run"'
 
 
 def _refuse_another(log: Log, identity: Mapping[str, Any]) -> None:
