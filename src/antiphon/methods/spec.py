@@ -68,6 +68,10 @@ def with_fields(method: Method, values: Mapping[str, str]) -> Method:
 def _value(name: str, key: str, text: str, hint: Any) -> Any:
     """Read a number where the field takes one; the method judges everything else."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if bool in kinds:
+        if text.lower() not in ("true", "false"):
+            raise UserError(f"{name}: {key} is {text!r}: give true or false")
+        return text.lower() == "true"
     for kind in (int, float):
         if kind in kinds:
             try:
