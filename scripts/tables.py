@@ -17,7 +17,7 @@ from antiphon.eval.report import table_from_json
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "docs" / "records"
-PLACE = re.compile(r"(<!-- table:([\w-]+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
+PLACE = re.compile(r"(<!-- table:([\w.-]+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
 
 
 def race(record: dict[str, Any]) -> list[str]:
