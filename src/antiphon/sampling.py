@@ -10,6 +10,7 @@ logits alone, not of the order in which a sort on some device happens to leave t
 
 from __future__ import annotations
 
+import hashlib
 import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -168,6 +169,12 @@ def draw_rows(probs: Tensor, us: Sequence[float]) -> list[int]:
     target = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
     tokens: list[int] = (bounds > target).to(torch.uint8).argmax(-1).tolist()
     return tokens
+
+
+def derived_seed(*parts: object) -> int:
+    """A seed made from anything that has a text: equal parts, equal seed."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:7], "big")
 
 
 class Randomness:

@@ -21,6 +21,7 @@ from antiphon.arbiter.features import features
 from antiphon.engine import Engine
 from antiphon.errors import UserError
 from antiphon.eval.calibrate import logprobs
+from antiphon.eval.journal import cut_torn_line
 from antiphon.eval.prompting import Prompting
 from antiphon.eval.task import Problem, Task
 from antiphon.methods import Method, Speculative
@@ -83,6 +84,11 @@ class Miner:
         if self.most < 1 or self.batch < 1 or self.max_tokens < 1:
             raise UserError("branches, batch and tokens are whole numbers >= 1")
 
+    def prompts(self, pair: ModelPair, problems: Sequence[Problem]) -> list[tuple[int, ...]]:
+        """Token ids of the problems, as the models read them."""
+        texts = (self.prompting.render(pair.tokenizer, self.task, one) for one in problems)
+        return [self.prompting.encode(pair.tokenizer, text) for text in texts]
+
 
 def mine(
     miner: Miner,
@@ -114,14 +120,10 @@ def read(path: Path) -> list[Mined]:
     """What a file holds; a torn last line is cut off the file."""
     if not path.exists():
         return []
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        if not _OPENING.startswith(content[: len(_OPENING)]):
-            raise UserError(f"{path}: holds no mined problems: give another folder")
-        content = content[: content.rfind(b"\n") + 1]
-        path.write_bytes(content)
+    if not cut_torn_line(path, _OPENING):
+        raise UserError(f"{path}: holds no mined problems: give another folder")
     found = []
-    for number, line in enumerate(content.decode().splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             record = json.loads(line)
             found.append(_mined(record))
@@ -143,12 +145,7 @@ def _mined(record: Mapping[str, Any]) -> Mined:
 def _group(
     miner: Miner, pair: ModelPair, engine: Engine, problems: Sequence[Problem]
 ) -> Iterator[Mined]:
-    prompts = [
-        miner.prompting.encode(
-            pair.tokenizer, miner.prompting.render(pair.tokenizer, miner.task, problem)
-        )
-        for problem in problems
-    ]
+    prompts = miner.prompts(pair, problems)
     params = [SamplingParams(max_tokens=miner.max_tokens)] * len(prompts)
     walk = miner.walk or Speculative()
     texts = [result for (result,) in engine.generate(prompts, params, walk)]

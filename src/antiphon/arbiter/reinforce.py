@@ -7,7 +7,6 @@ frozen and decode greedily.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,8 @@ from antiphon.eval.task import Problem
 from antiphon.methods.cospec import Fixed, Rollout
 from antiphon.models.pair import ModelPair
 from antiphon.params import SamplingParams
+from antiphon.result import Result
+from antiphon.sampling import derived_seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,20 +159,12 @@ def _update(
         decisions.setdefault(seed, []).append((found, kept))
 
     texts = [problem for problem in problems for _ in range(recipe.rollouts)]
-    seeds = [_seed(recipe.seed, step, i) for i in range(len(texts))]
+    seeds = [derived_seed(recipe.seed, step, i) for i in range(len(texts))]
     wishes = [SamplingParams(max_tokens=miner.max_tokens, seed=seed) for seed in seeds]
-    prompts = _prompts(miner, pair, texts)
+    prompts = miner.prompts(pair, texts)
     ran = engine.generate(prompts, wishes, Rollout(policy, hear, recipe.gamma))
     results = [result for (result,) in ran]
-    right = torch.tensor(
-        [
-            float(bool(miner.task.grade(problem, result.text).right))
-            for problem, result in zip(texts, results, strict=True)
-        ]
-    )
-    pace = torch.tensor(
-        [r.statistics.completion_tokens / max(r.statistics.target_passes, 1) for r in results]
-    )
+    right, pace = map(torch.tensor, _outcomes(miner, texts, results))
     rewards = (right + recipe.speed * pace).view(-1, recipe.rollouts)
     gains = rewards - rewards.mean(1, keepdim=True)
     if recipe.normalise:
@@ -225,24 +218,24 @@ def validate(
     recipe: Recipe,
 ) -> float:
     """Mean reward of greedy decisions at threshold 0.5."""
-    prompts = _prompts(miner, pair, problems)
+    prompts = miner.prompts(pair, problems)
     wishes = [SamplingParams(max_tokens=miner.max_tokens)] * len(prompts)
     ran = engine.generate(prompts, wishes, Fixed(policy, gamma=recipe.gamma))
-    total = 0.0
-    for problem, (result,) in zip(problems, ran, strict=True):
-        statistics = result.statistics
-        pace = statistics.completion_tokens / max(statistics.target_passes, 1)
-        total += bool(miner.task.grade(problem, result.text).right) + recipe.speed * pace
-    return total / len(problems)
+    right, pace = _outcomes(miner, problems, [result for (result,) in ran])
+    rewards = (r + recipe.speed * speed for r, speed in zip(right, pace, strict=True))
+    return sum(rewards) / len(problems)
 
 
-def _prompts(miner: Miner, pair: ModelPair, problems: Sequence[Problem]) -> list[tuple[int, ...]]:
-    return [
-        miner.prompting.encode(
-            pair.tokenizer, miner.prompting.render(pair.tokenizer, miner.task, problem)
-        )
-        for problem in problems
+def _outcomes(
+    miner: Miner, problems: Sequence[Problem], results: Sequence[Result]
+) -> tuple[list[float], list[float]]:
+    """What is rewarded: 1 or 0 for a right answer, and tokens per target pass."""
+    right = [
+        float(bool(miner.task.grade(problem, result.text).right))
+        for problem, result in zip(problems, results, strict=True)
     ]
+    counts = [result.statistics for result in results]
+    return right, [c.completion_tokens / max(c.target_passes, 1) for c in counts]
 
 
 def _chosen(problems: Sequence[Problem], recipe: Recipe, step: int) -> list[Problem]:
@@ -254,8 +247,3 @@ def _chosen(problems: Sequence[Problem], recipe: Recipe, step: int) -> list[Prob
         order = torch.randperm(len(problems), generator=generator)
         found.append(problems[int(order[spot])])
     return found
-
-
-def _seed(seed: int, step: int, place: int) -> int:
-    digest = hashlib.sha256(f"{seed}/{step}/{place}".encode()).digest()
-    return int.from_bytes(digest[:7], "big")

@@ -68,8 +68,10 @@ def plan(
     counts = recorded(replay_run) if replay_run is not None else {}
     console = Console()
     result: dict[str, Any] = {"acceptance": chance, "batch": batch, "machine": machine()}
+    # Counting parameters builds the models' skeletons: once, and for an accelerator alone.
+    counted = sizes(target, draft, parameters) if set(names) != {THIS} else []
     for name in names:
-        costs = costs_on(name, pair, sizes(target, draft, parameters))
+        costs = costs_on(name, pair, counted)
         found = forecasts(costs, chance, batch)
         show(console, name, found if every else shown(found), costs, batch)
         result[name] = {f.method: f.tokens_per_second for f in found}

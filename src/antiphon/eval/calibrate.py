@@ -19,12 +19,12 @@ from antiphon.detokenizer import Detokenizer
 from antiphon.errors import UserError
 from antiphon.eval.runner import Plan, answers
 from antiphon.methods.grounding import Grounding
+from antiphon.methods.steps import BREAK
 from antiphon.models.base import Capture, Extension, LanguageModel
 from antiphon.models.pair import ModelPair
 from antiphon.profile import LEVELS, Profile, Quantiles, Seen
 from antiphon.rules.evidence import entropy
 
-STEP_BREAK = "\n\n"
 LAYERS, THRESHOLD = 3, 0.01
 """SpecGuard's attention rollout, as its paper has it."""
 FEWEST = 100
@@ -166,7 +166,7 @@ def step_ends(tokenizer: Any, prompt: tuple[int, ...], output: tuple[int, ...]) 
     text, ends = "", []
     for place, token in enumerate(output, 1):
         text += detokenizer.push(token)
-        if STEP_BREAK in text:
+        if BREAK in text:
             ends.append(place)
             text = ""
     if not ends or ends[-1] < len(output):

@@ -140,7 +140,8 @@ class Journal:
             raise UserError(f"{path}: cannot be written ({error}): check --out") from None
         try:
             _lock(self._file, path)
-            _cut_torn_line(path)
+            if not cut_torn_line(path, _OPENING):
+                raise UserError(f"{path}: is no run of antiphon eval: give another --out")
             if path.stat().st_size:
                 log = read(path)
                 _refuse_another(log, run["identity"])
@@ -196,14 +197,20 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, record
 
 
-def _cut_torn_line(path: Path) -> None:
+def cut_torn_line(path: Path, opening: bytes) -> bool:
+    """Cut a last line without an end off a file that begins with `opening`, or a part of it.
+
+    Any other file is left alone: then False is returned.
+    """
     content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        # A first line is torn where the run was killed at once; any other file is left alone.
-        if not _OPENING.startswith(content[: len(_OPENING)]):
-            raise UserError(f"{path}: is no run of antiphon eval: give another --out")
-        with path.open("r+b") as file:
-            file.truncate(content.rfind(b"\n") + 1)
+    if not content or content.endswith(b"\n"):
+        return True
+    # The first line, too, is torn where the run was killed at once.
+    if not opening.startswith(content[: len(opening)]):
+        return False
+    with path.open("r+b") as file:
+        file.truncate(content.rfind(b"\n") + 1)
+    return True
 
 
 _OPENING = b'{"kind": "run"'

@@ -6,7 +6,6 @@ them alike. Requests of one method are batched; each pass's time is split among 
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from antiphon.methods import Method
 from antiphon.models.pair import ModelPair
 from antiphon.params import SamplingParams
 from antiphon.result import Result
+from antiphon.sampling import derived_seed
 
 SLICE_BATCHES = 4
 """A slice is this many batches: at its end requests run out, which costs every method alike."""
@@ -137,7 +137,8 @@ def answers(
         text = plan.prompting.render(pair.tokenizer, plan.task, problem, said)
         attempt.prompts.append(text)
         ids = plan.prompting.encode(pair.tokenizer, text)
-        params = _fitted(plan, pair, ids, _seed(seed, problem.id, len(said)))
+        # Each problem draws from a stream of its own, the same one under every method.
+        params = _fitted(plan, pair, ids, derived_seed(seed, problem.id, len(said)))
         try:
             (name,) = engine.submit(ids, params, plan.methods[label])
         except UserError as error:
@@ -176,12 +177,6 @@ def _fitted(plan: Plan, pair: ModelPair, ids: Sequence[int], seed: int) -> Sampl
         context = min(context, pair.draft.context_length)
     room = min(plan.params.max_tokens, context - len(ids))
     return replace(plan.params, seed=seed, max_tokens=max(room, 1))
-
-
-def _seed(seed: int, problem: str, turn: int) -> int:
-    """Each problem draws from a stream of its own, the same one under every method."""
-    digest = hashlib.sha256(f"{seed}/{problem}/{turn}".encode()).digest()
-    return int.from_bytes(digest[:7], "big")
 
 
 def _graded(task: Task, attempt: _Attempt) -> Grade:
