@@ -9,7 +9,7 @@ from antiphon.detokenizer import Detokenizer
 from antiphon.engine import Engine, Vocabulary
 from antiphon.errors import UserError
 from antiphon.methods import Autoregressive, Method, Models
-from antiphon.models.hf import HFModel
+from antiphon.models.base import LoadedModel
 from antiphon.models.pair import ModelPair
 from antiphon.params import SamplingParams
 from antiphon.result import Delta, Result
@@ -119,9 +119,9 @@ def pair_costs(
             else None,
         )
 
-    def costs_key(model: HFModel) -> str:
+    def costs_key(model: LoadedModel) -> str:
         shape = (model.layers, model.config.hidden_size, model.vocab_size)
-        return f"{model.precision} {model.device} {shape}"
+        return f"{type(model).__name__} {model.precision} {model.device} {shape}"
 
     draft = pair.draft
     return PairCosts(

@@ -33,6 +33,7 @@ def bench(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
+    engine: opt.Engine = "torch",
     profile: opt.Profile = None,
     methods: Annotated[
         str, typer.Option(help="autoregressive, speculative, ngram, multi-draft; commas between.")
@@ -67,13 +68,17 @@ def bench(
     if costs and rules:
         raise UserError("--costs and --rules each measure one thing: give one of them")
     if costs or rules:
-        pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, profile)
+        pair = opt.load(
+            target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
+        )
         measured = print_costs(pair) if costs else print_rules(pair, opt.parse_gamma(gamma))
         finish(measured | {"pair": pair.description}, record)
         return
     questions = load_prompts(task, data, limit)
     params = opt.sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
-    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, profile)
+    pair = opt.load(
+        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
+    )
     racers = contestants(
         pair,
         methods=_names(methods),

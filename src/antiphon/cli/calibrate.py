@@ -41,6 +41,7 @@ def calibrate(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
+    engine: opt.Engine = "torch",
 ) -> None:
     """Measure a pair on train problems, for the methods that need thresholds."""
     if limit < 1:
@@ -64,7 +65,7 @@ def calibrate(
         batch=batch,
     )
     levels = parse_temperatures(temperatures)
-    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads)
+    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, engine=engine)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("calibrating", total=len(levels) * len(plan.data.problems))

@@ -104,6 +104,7 @@ def evaluate(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
+    engine: opt.Engine = "torch",
     profile: opt.Profile = None,
 ) -> None:
     """Evaluate methods on a task: accuracy and speed in one table, with intervals."""
@@ -134,7 +135,9 @@ def evaluate(
     )
     for row in plan.data.bad:
         typer.echo(f"note: {plan.data.source}, {row.id} is left out: {row.reason}", err=True)
-    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, profile)
+    pair = opt.load(
+        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
+    )
     with Journal(out, header(plan, pair)) as journal, Tally(plan, journal) as tally:
         run(plan, pair, journal, tally.add)
     from antiphon.cli.compare import show

@@ -34,6 +34,7 @@ def generate(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
+    engine: opt.Engine = "torch",
     profile: opt.Profile = None,
     method: opt.MethodName = None,
     gamma: opt.Gamma = None,
@@ -89,7 +90,16 @@ def generate(
     if not text.strip():
         raise UserError("the prompt is empty: give it as an argument or on standard input")
     pair = opt.load(
-        target, draft, device, dtype, target_quant, draft_quant, threads, profile, quiet=as_json
+        target,
+        draft,
+        device,
+        dtype,
+        target_quant,
+        draft_quant,
+        threads,
+        profile,
+        quiet=as_json,
+        engine=engine,
     )
     ids = encode(pair, text, chat)
     warn_if_slow(pair, chosen)
@@ -170,6 +180,7 @@ def chat(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
+    engine: opt.Engine = "torch",
     profile: opt.Profile = None,
     method: opt.MethodName = None,
     gamma: opt.Gamma = None,
@@ -193,7 +204,9 @@ def chat(
     has_draft = draft is not None or target is None
     given = opt.knobs(gamma, chains, confidence, rule, rule_arg, rescue, veto, veto_entropy)
     chosen = opt.build_method(method, draft, has_draft, given)
-    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, profile)
+    pair = opt.load(
+        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
+    )
     warn_if_slow(pair, chosen)
     engine = make_engine(pair, costs=needs_costs(chosen))
     messages = [{"role": "system", "content": system}] if system else []

@@ -35,6 +35,13 @@ Dtype = Annotated[
 TargetQuant = Annotated[
     str, typer.Option(help="Target weights: none, int8, int4 (CPU).", rich_help_panel=_MODELS)
 ]
+Engine = Annotated[
+    str,
+    typer.Option(
+        help="What runs the models: torch, or openvino (CPU; extra 'cpu').",
+        rich_help_panel=_MODELS,
+    ),
+]
 DraftQuant = Annotated[
     str, typer.Option(help="Draft weights: none, int8, int4 (CPU).", rich_help_panel=_MODELS)
 ]
@@ -178,6 +185,7 @@ def load(
     threads: int | None = None,
     profile: Path | None = None,
     quiet: bool = False,
+    engine: str = "torch",
 ) -> ModelPair:
     """Load the pair the flags describe; the memory budget goes to standard error."""
     import torch
@@ -186,7 +194,7 @@ def load(
         if threads < 1:
             raise UserError(f"--threads is {threads}: give a whole number >= 1")
         torch.set_num_threads(threads)
-    options = LoadOptions(device, dtype, target_quant, draft_quant)
+    options = LoadOptions(device, dtype, target_quant, draft_quant, engine=engine)
     model_draft = None if draft == "ngram" else draft
     if target is None and draft == "ngram":
         from antiphon.lab import pair_path

@@ -32,6 +32,7 @@ def plan(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
+    engine: opt.Engine = "torch",
     profile: opt.Profile = None,
     acceptance: Annotated[
         float | None,
@@ -63,7 +64,9 @@ def plan(
         raise UserError("--parameters stands in place of models: name a --hardware, no models")
     pair = None
     if THIS in names or (acceptance is None and parameters is None):
-        pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, profile)
+        pair = opt.load(
+            target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
+        )
     chance = acceptance if acceptance is not None else known_acceptance(pair, temperature)
     counts = recorded(replay_run) if replay_run is not None else {}
     console = Console()

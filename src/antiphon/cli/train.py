@@ -54,6 +54,7 @@ def train_arbiter(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
+    engine: opt.Engine = "torch",
 ) -> None:
     """Train an arbiter: which mismatches the draft should win."""
     wanted = [name.strip() for name in stages.split(",") if name.strip()]
@@ -71,7 +72,7 @@ def train_arbiter(
     lessons = reinforcing.Recipe(
         steps=steps, rollouts=rollouts, speed=speed, gamma=gamma, seed=seed
     )
-    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads)
+    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, engine=engine)
     console = Console(stderr=True)
     if "mine" in wanted:
         mined = _mine(miner, pair, problems, out, console)

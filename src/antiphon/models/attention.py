@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as F
 from transformers import AttentionInterface
 
-from antiphon.models.pool import Pool
+from antiphon.models.pool import Pool, Storage
 from antiphon.models.watch import Segment, Watch
 
 NAME = "antiphon_tree"
@@ -149,7 +149,7 @@ def grouped(segments: Sequence[Segment]) -> list[tuple[Pool, list[Segment]]]:
     found: list[tuple[Pool, list[Segment]]] = []
     few: dict[int, tuple[Pool, list[Segment]]] = {}
     for segment in segments:
-        assert segment.tree.storage is not None
+        assert isinstance(segment.tree.storage, Storage)
         pool = segment.tree.storage.pool
         if segment.count > FEW:
             found.append((pool, [segment]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import torch
 
@@ -123,4 +123,28 @@ class LanguageModel(Protocol):
 
         Each answer depends on its own tree alone.
         """
+        ...
+
+
+class LoadedModel(LanguageModel, Protocol):
+    """A language model that was loaded from files.
+
+    Attributes:
+        config: its transformers text configuration.
+        precision: of its linears, for profiles and messages.
+        device: where it runs.
+        layers: number of layers.
+        eos_token_ids: what its generation config names as the end of a text.
+    """
+
+    config: Any
+    precision: str
+    device: torch.device
+    eos_token_ids: tuple[int, ...]
+
+    @property
+    def layers(self) -> int: ...
+
+    def twin(self) -> Self:
+        """Another model over the same weights, with trees of its own."""
         ...

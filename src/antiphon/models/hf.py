@@ -17,6 +17,7 @@ from torch import nn
 from antiphon.models import attention
 from antiphon.models.base import Extension, Scores
 from antiphon.models.pool import Pools, Storage
+from antiphon.models.source import eos_tokens
 from antiphon.models.tree import KVTree
 from antiphon.models.watch import Segment, Watch
 
@@ -53,9 +54,11 @@ class HFModel:
         self._pools = Pools(self.layers, self.kv_heads, self.head_dim, self.dtype, self.device)
         self.module.set_attn_implementation(attention.NAME)
         self.module.get_output_embeddings().register_forward_pre_hook(self._remember_hidden)
-        # transformers 5.20 renamed the argument; the old name only warns until 5.40.
-        names = inspect.signature(type(module).forward).parameters
-        self._cache_argument = "cache" if "cache" in names else "past_key_values"
+        self._cache_argument = cache_argument(module)
+        self.eos_token_ids = eos_tokens(module)
+
+    def twin(self) -> HFModel:
+        return HFModel(self.module, self.name, self.vocab_size, self.precision)
 
     @property
     def layers(self) -> int:
@@ -124,6 +127,15 @@ def _split_hidden(hidden: torch.Tensor | None, sizes: list[int]) -> Sequence[tor
     if hidden is None:
         return [None] * len(sizes)
     return list(torch.split(hidden, sizes, dim=1))
+
+
+def cache_argument(module: Any) -> str:
+    """What the module's forward calls its cache.
+
+    transformers 5.20 renamed the argument; the old name only warns until 5.40.
+    """
+    names = inspect.signature(type(module).forward).parameters
+    return "cache" if "cache" in names else "past_key_values"
 
 
 def model_name(path: str | Path) -> str:

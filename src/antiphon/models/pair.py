@@ -12,7 +12,7 @@ import torch
 
 from antiphon.errors import UserError
 from antiphon.models import linear, source
-from antiphon.models.base import Extension
+from antiphon.models.base import Extension, LoadedModel
 from antiphon.models.hf import HFModel, model_name
 from antiphon.models.source import Source
 from antiphon.profile import Profile, fingerprint
@@ -20,6 +20,7 @@ from antiphon.profile import load as load_profile
 
 SELF = "self"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ENGINES = ("torch", "openvino")
 QUANTS = ("none", "int8", "int4")
 
 
@@ -33,6 +34,7 @@ class LoadOptions:
             bfloat16 instructions, float32 elsewhere.
         target_quant, draft_quant: "none", or weights in "int8" or "int4" (CPU).
         slots: tokens of cache to count in the memory budget.
+        engine: "torch", or "openvino": a compiled graph (CPU, extra `cpu`).
     """
 
     device: str = "auto"
@@ -40,6 +42,7 @@ class LoadOptions:
     target_quant: str = "none"
     draft_quant: str = "none"
     slots: int = 2048
+    engine: str = "torch"
 
     def __post_init__(self) -> None:
         if self.dtype not in (*DTYPES, "auto"):
@@ -53,6 +56,10 @@ class LoadOptions:
             "none",
         ):
             raise UserError("int8 and int4 weights run on the CPU only: use --device cpu")
+        if self.engine not in ENGINES:
+            raise UserError(f"--engine is {self.engine!r}: choose {', '.join(ENGINES)}")
+        if self.engine == "openvino" and self.torch_device.type != "cpu":
+            raise UserError("--engine openvino runs on the CPU only: use --device cpu")
 
     @property
     def torch_device(self) -> torch.device:
@@ -86,8 +93,8 @@ class ModelPair:
         profile: the pair's thresholds, if there are any.
     """
 
-    target: HFModel
-    draft: HFModel | None
+    target: LoadedModel
+    draft: LoadedModel | None
     tokenizer: Any
     eos_token_ids: frozenset[int]
     description: str
@@ -136,42 +143,65 @@ def load_pair(
     real_tokens = len(found.tokenizer)
 
     budget(found, found_draft, options, say)
-    big = load_model(found, options.precision(options.target_quant), options, real_tokens)
-    small: HFModel | None = None
+    big = load_model(found, options.precision(options.target_quant), options, real_tokens, say)
+    small: LoadedModel | None = None
     if draft == SELF:
         # The same weights under another name: the engine tells models apart by identity.
-        small = HFModel(big.module, big.name, real_tokens, big.precision)
+        small = big.twin()
     elif found_draft is not None:
         precision = options.precision(options.draft_quant)
-        small = load_model(found_draft, precision, options, real_tokens)
+        small = load_model(found_draft, precision, options, real_tokens, say)
+    own = [] if found.tokenizer.eos_token_id is None else [int(found.tokenizer.eos_token_id)]
     return ModelPair(
         target=big,
         draft=small,
         tokenizer=found.tokenizer,
-        eos_token_ids=eos_tokens(found, big),
+        eos_token_ids=frozenset({*big.eos_token_ids, *own}),
         description=_describe(big, small, options),
         fingerprint=mark,
         profile=known,
     )
 
 
-def load_model(found: Source, precision: str, options: LoadOptions, real_tokens: int) -> HFModel:
-    """Load one model, prepack its linears, and try one pass over a small tree."""
-    on_cpu = options.torch_device.type == "cpu"
-    dtype = linear.activation_dtype(precision) if on_cpu else DTYPES[precision]
-    module = source.load(found, dtype, options.torch_device)
-    if on_cpu:
-        linear.prepare_linears(module, precision)
+def load_model(
+    found: Source,
+    precision: str,
+    options: LoadOptions,
+    real_tokens: int,
+    say: Callable[[str], None] = lambda _: None,
+) -> LoadedModel:
+    """Load one model for its engine, and try one pass over a small tree."""
     try:
-        model = HFModel(module, model_name(found.name), real_tokens, precision)
+        model = _loaded(found, precision, options, real_tokens, say)
         tree = model.new_tree(4)
         model.forward([Extension(model, tree, (0, 1, 2), parents=(-1, -1, 0), rows=(0, 1, 2))])
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(
             f"{found.name}: the architecture {found.config.model_type!r} cannot be driven over "
             f"trees ({type(error).__name__}): use a Llama-, Qwen-, Gemma- or Mistral-like model"
         ) from error
     return model
+
+
+def _loaded(
+    found: Source,
+    precision: str,
+    options: LoadOptions,
+    real_tokens: int,
+    say: Callable[[str], None],
+) -> LoadedModel:
+    if options.engine == "openvino":
+        from antiphon.models.openvino.model import load
+
+        return load(found, precision, real_tokens, say)
+    on_cpu = options.torch_device.type == "cpu"
+    dtype = linear.activation_dtype(precision) if on_cpu else DTYPES[precision]
+    module = source.load(found, dtype, options.torch_device)
+    if on_cpu:
+        linear.prepare_linears(module, precision)
+    return HFModel(module, model_name(found.name), real_tokens, precision)
 
 
 def compare(target: Source, draft: Source) -> None:
@@ -253,20 +283,12 @@ def available_memory(device: torch.device) -> int | None:
         return None
 
 
-def eos_tokens(found: Source, model: HFModel) -> frozenset[int]:
-    """The ids that end a text: generation config's, else the tokenizer's."""
-    generation = getattr(model.module, "generation_config", None)
-    declared = getattr(generation, "eos_token_id", None)
-    ids = declared if isinstance(declared, list) else [declared]
-    own = found.tokenizer.eos_token_id
-    return frozenset(int(i) for i in (*ids, own) if i is not None)
-
-
-def _describe(target: HFModel, draft: HFModel | None, options: LoadOptions) -> str:
+def _describe(target: LoadedModel, draft: LoadedModel | None, options: LoadOptions) -> str:
     parts = [f"{target.name} ({options.precision(options.target_quant)})"]
     if draft is not None:
         parts.append(f"{draft.name} ({options.precision(options.draft_quant)})")
-    return " + ".join(parts) + f" on {options.torch_device}"
+    engine = "" if options.engine == "torch" else f", {options.engine}"
+    return " + ".join(parts) + f" on {options.torch_device}{engine}"
 
 
 def _gib(count: int) -> str:

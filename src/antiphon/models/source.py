@@ -39,6 +39,15 @@ class Source:
         """What transformers' `from_pretrained` needs beside the location."""
         return {"gguf_file": self.gguf_file} if self.gguf_file else {}
 
+    def files(self) -> list[tuple[str, int, int]]:
+        """Path, size and time of change of what the weights come from; a hub id: its name."""
+        folder = Path(self.location)
+        if not folder.is_dir():
+            return [(self.location, 0, 0)]
+        names = [self.gguf_file] if self.gguf_file else ["config.json", "*.safetensors", "*.bin"]
+        found = sorted(path for name in names for path in folder.glob(name))
+        return [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in found]
+
     def parameters(self) -> dict[str, int]:
         """Number of parameters: in linears (which may be quantised) and elsewhere."""
         with torch.device("meta"):
@@ -105,6 +114,13 @@ def load(source: Source, dtype: torch.dtype, device: torch.device) -> Any:
             f"{source.name}: the weights cannot be read ({_first_line(error)}): "
             "fetch the model again"
         ) from error
+
+
+def eos_tokens(module: Any) -> tuple[int, ...]:
+    """The ids that end a text, as the model's generation config names them."""
+    declared = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
+    ids = declared if isinstance(declared, list) else [declared]
+    return tuple(int(i) for i in ids if i is not None)
 
 
 def _unpacked(source: Source) -> dict[str, Any]:

@@ -12,18 +12,29 @@ Nodes are named by integers that stay valid until the node is pruned or buried i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from antiphon.models.pool import Storage
 
 ROOT = -1
 """The name of the empty trunk's tip: the parent of a first token."""
 
 
+class Slots(Protocol):
+    """Where a tree's keys and values are kept: place ``i`` holds those of the tree's slot ``i``."""
+
+    def reserve(self, slots: int) -> None:
+        """Make room for `slots` slots, keeping what is stored."""
+        ...
+
+    def move(self, sources: Sequence[int], first: int) -> None:
+        """Let ``first, first + 1, ...`` hold what the places `sources` hold now."""
+        ...
+
+
 class KVTree:
-    """Topology of one request in one model, over an optional `Storage`.
+    """Topology of one request in one model, over optional `Slots`.
 
     A model without a cache (a lookup table, say) uses a tree without storage.
 
@@ -33,7 +44,7 @@ class KVTree:
         next_node: the name the next grown node will get; names are consecutive.
     """
 
-    def __init__(self, storage: Storage | None = None) -> None:
+    def __init__(self, storage: Slots | None = None) -> None:
         self.storage = storage
         self.tip = ROOT
         self.next_node = 0

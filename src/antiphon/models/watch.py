@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from antiphon.models.base import Capture
+from antiphon.models.pool import Storage
 from antiphon.models.tree import KVTree
 
 
@@ -20,7 +23,7 @@ class Segment:
 
     @property
     def row(self) -> int:
-        assert self.tree.storage is not None
+        assert isinstance(self.tree.storage, Storage)
         return self.tree.storage.row
 
 
@@ -51,22 +54,36 @@ class Watch:
             return
         segment = self.segment
         storage = segment.tree.storage
-        assert storage is not None
-        slots = segment.tree.slots
-        keys = storage.pool.keys[layer][storage.row, :slots].float().permute(1, 2, 0)
-        new = query[0, :, segment.start : segment.start + segment.count].float()
-        grouped_ = new.reshape(keys.shape[0], -1, *new.shape[1:])
-        scale = new.shape[-1] ** -0.5 if scaling is None else scaling
-        logits = grouped_ @ keys[:, None] * scale
-        if softcap is not None:
-            logits = torch.tanh(logits / softcap) * softcap
+        assert isinstance(storage, Storage)
+        keys = storage.pool.keys[layer][storage.row, : segment.tree.slots].transpose(0, 1)
+        new = query[0, :, segment.start : segment.start + segment.count]
         seen = segment.tree.visible(segment.count, window)
-        if seen is not None:
-            hidden = ~torch.from_numpy(seen).to(logits.device)
-            logits = logits.masked_fill(hidden, -torch.inf)
-        weights = logits.softmax(-1)
-        if self.capture.threshold > 0:
-            weights = weights.masked_fill(weights < self.capture.threshold, 0.0)
-        if self.capture.renormalise:
-            weights = weights / weights.sum(-1, keepdim=True).clamp_min(1e-12)
-        self.weights.append(weights.mean((0, 1)))
+        self.weights.append(attention_weights(new, keys, seen, scaling, softcap, self.capture))
+
+
+def attention_weights(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    seen: npt.NDArray[np.bool_] | None,
+    scaling: float | None,
+    softcap: float | None,
+    capture: Capture,
+) -> torch.Tensor:
+    """Head-averaged weights ``[T, S]`` of ``[Hq, T, D]`` queries over ``[H, S, D]`` keys, float32.
+
+    Args:
+        seen: which keys each query sees, ``[T, S]``; None: all of them.
+    """
+    by_key_head = queries.float().reshape(keys.shape[0], -1, *queries.shape[1:])
+    scale = queries.shape[-1] ** -0.5 if scaling is None else scaling
+    logits = by_key_head @ keys.float()[:, None].transpose(-1, -2) * scale
+    if softcap is not None:
+        logits = torch.tanh(logits / softcap) * softcap
+    if seen is not None:
+        logits = logits.masked_fill(~torch.from_numpy(seen).to(logits.device), -torch.inf)
+    weights = logits.softmax(-1)
+    if capture.threshold > 0:
+        weights = weights.masked_fill(weights < capture.threshold, 0.0)
+    if capture.renormalise:
+        weights = weights / weights.sum(-1, keepdim=True).clamp_min(1e-12)
+    return weights.mean((0, 1))

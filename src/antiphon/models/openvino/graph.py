@@ -1,0 +1,202 @@
+"""The tree forward as a graph: transformers' modeling code, traced with our attention.
+
+Everything a pass needs comes in as plain inputs (`layout.Inputs`, then keys and values of every
+layer), so one compiled graph serves any tree, any batch and any method.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+
+NAME = "antiphon_openvino"
+WATCHED = 4
+"""The last layers whose queries the graph gives out, for those who ask for attention weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What a layer's attention does beside the product: `None` where it does nothing."""
+
+    scaling: float | None
+    window: int | None
+    softcap: float | None
+
+
+@dataclass(slots=True)
+class Tracing:
+    """The cache object that modeling code sees while it is traced, and what attention needs."""
+
+    past: tuple[torch.Tensor, ...]
+    slots: torch.Tensor
+    source: torch.Tensor
+    real: torch.Tensor
+    masks: dict[int | None, torch.Tensor]
+    new: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    queries: dict[int, torch.Tensor] = field(default_factory=dict)
+    layers: dict[int, Layer] = field(default_factory=dict)
+    is_compileable: bool = False
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.new[layer_idx] = keys[0], values[0]
+        return keys, values
+
+    def get_seq_length(self, *_: Any, **__: Any) -> int:
+        return 0
+
+    def get_mask_sizes(self, query_length: int, *_: Any, **__: Any) -> tuple[int, int]:
+        return query_length, 0
+
+
+def attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    tracing: Tracing | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of the new tokens ``[1, Hq, T, D]`` over cached slots and over each other.
+
+    Scores over the two are made apart and joined: joining keys instead would copy the cache.
+    """
+    assert tracing is not None
+    index: int = module.layer_idx  # type: ignore[assignment]
+    tracing.layers[index] = Layer(scaling, sliding_window, softcap)
+    tracing.queries[index] = query[0]
+    mask = tracing.masks[sliding_window]
+    B, Q = mask.shape[0], mask.shape[1]
+    U = mask.shape[2] - Q
+    old_keys, old_values = tracing.past[2 * index], tracing.past[2 * index + 1]
+    H, D = old_keys.shape[0], query.shape[3]
+    G = query.shape[1] // H
+    scale = D**-0.5 if scaling is None else scaling
+
+    def padded(new: torch.Tensor) -> torch.Tensor:  # [H, T, D] -> [H, B, Q, D]
+        return new.index_select(1, tracing.source).reshape(H, B, Q, -1)
+
+    def gathered(old: torch.Tensor) -> torch.Tensor:  # [H, N, D] -> [H, B, U, D]
+        return old.index_select(1, tracing.slots).reshape(H, B, U, -1)
+
+    # Query heads that share a key head become rows of one product: [H, B, G Q, D].
+    rows = (
+        query[0]
+        .reshape(H, G, -1, D)
+        .index_select(2, tracing.source)
+        .reshape(H, G, B, Q, D)
+        .permute(0, 2, 1, 3, 4)
+        .reshape(H, B, G * Q, D)
+    )
+    parts = [rows @ each.transpose(-1, -2) for each in (gathered(old_keys), padded(key[0]))]
+    scores = torch.cat(parts, -1) * scale
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    scores = scores.reshape(H, B, G, Q, U + Q) + mask[None, :, None]
+    weights = scores.softmax(-1).reshape(H, B, G * Q, U + Q)
+    out = weights[..., :U] @ gathered(old_values) + weights[..., U:] @ padded(value[0])
+    out = (
+        out.reshape(H, B, G, Q, -1)
+        .permute(0, 2, 1, 3, 4)
+        .reshape(H * G, B * Q, -1)
+        .index_select(1, tracing.real)
+    )
+    return out.permute(1, 0, 2)[None], None
+
+
+class TreeForward(torch.nn.Module):
+    """``(tokens, positions, rows, slots, source, real, masks..., past...)`` to four outputs.
+
+    Outputs: logits ``[R, V]``, hidden states before the head ``[R, W]``, new keys and values
+    ``[2 L, H, T, D]``, and the queries of the last layers ``[WATCHED, Hq, T, D]``.
+    """
+
+    def __init__(self, module: Any, cache_argument: str) -> None:
+        super().__init__()
+        self.module = module
+        self.windows: tuple[int | None, ...] = ()
+        self.cache_argument = cache_argument
+        self.layers: dict[int, Layer] = {}
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        tokens, positions, rows, slots, source, real = inputs[:6]
+        count = max(len(self.windows), 1)
+        masks: dict[int | None, torch.Tensor] = defaultdict(lambda: inputs[6])
+        masks |= zip(self.windows, inputs[6 : 6 + count], strict=False)
+        past = inputs[6 + count :]
+        tracing = Tracing(past, slots, source, real, masks)
+        hidden: list[torch.Tensor] = []
+        head = self.module.get_output_embeddings()
+        hook = head.register_forward_pre_hook(lambda _, given: hidden.append(given[0]))
+        out = self.module(
+            input_ids=tokens,
+            position_ids=positions,
+            logits_to_keep=rows,
+            use_cache=True,
+            tracing=tracing,
+            **{self.cache_argument: tracing},
+        )
+        hook.remove()
+        self.layers = tracing.layers
+        order = sorted(tracing.new)
+        new = torch.stack([each for layer in order for each in tracing.new[layer]])
+        queries = torch.stack([tracing.queries[layer] for layer in order[-WATCHED:]])
+        return out.logits[0], hidden[0][0], new, queries
+
+
+def convert(module: Any, cache_argument: str) -> tuple[Any, tuple[Layer, ...]]:
+    """An `openvino.Model` with free sizes, and what each layer's attention does.
+
+    Args:
+        module: a float32 `PreTrainedModel` on the CPU, in eval mode.
+        cache_argument: what its forward calls the cache.
+    """
+    import openvino as ov
+
+    config = module.config.get_text_config()
+    module.set_attn_implementation(NAME)
+    layers = config.num_hidden_layers
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    T, U, N = 3, 7, 16
+    small = (
+        torch.ones((1, T), dtype=torch.int64),
+        torch.arange(U, U + T)[None],
+        *map(torch.arange, (T, U, T, T)),
+    )
+    mask = torch.zeros(1, T, U + T)
+    past = [torch.zeros(heads, N, size) for _ in range(2 * layers)]
+    forward = TreeForward(module, cache_argument)
+    with torch.no_grad(), warnings.catch_warnings():
+        # Tracing warns of every Python branch on a shape; ours are fixed per model.
+        warnings.simplefilter("ignore")
+        forward.windows = windows = windows_of(forward, (*small, mask, *past))
+        example = (*small, *[mask for _ in windows], *past)
+        graph = ov.convert_model(forward, example_input=example)
+    free = [[1, -1], [1, -1], [-1], [-1], [-1], [-1]]
+    free += [[-1, -1, -1]] * len(windows) + [[heads, -1, size]] * (2 * layers)
+    graph.reshape(
+        {port: ov.PartialShape(shape) for port, shape in zip(graph.inputs, free, strict=True)}
+    )
+    return graph, tuple(forward.layers[index] for index in sorted(forward.layers))
+
+
+def windows_of(forward: TreeForward, inputs: Sequence[torch.Tensor]) -> tuple[int | None, ...]:
+    """The sliding windows that layers ask for, found by running them once; None: no window."""
+    forward(*inputs)
+    windows = {layer.window for layer in forward.layers.values()}
+    return tuple(sorted(windows, key=lambda window: window or 0))
+
+
+AttentionInterface.register(NAME, attention)

@@ -1,0 +1,101 @@
+"""One buffer of slots for all trees: a tree holds a list of slot numbers, nothing is ever moved.
+
+The compiled graph gathers a tree's keys and values by number, so where they lie is free. A
+commit or a prune only reorders the list.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+SMALLEST = 512
+
+Numbers = npt.NDArray[np.int64]
+
+
+class SlotPool:
+    """Keys and values ``[2 L, H, N, D]`` of every tree of a model: layer by layer, K before V.
+
+    Slots that were never written hold zeros: a masked slot must not be NaN.
+
+    Attributes:
+        buffer: float32; another tensor after growth, see `version`.
+        version: rises when `buffer` is another tensor.
+    """
+
+    def __init__(self, layers: int, heads: int, head_dim: int) -> None:
+        self.buffer = torch.zeros((2 * layers, heads, 0, head_dim))
+        self.version = 0
+        self.peak = 0
+        self._free: list[int] = []
+
+    @property
+    def in_use(self) -> int:
+        return self.buffer.shape[2] - len(self._free)
+
+    def take(self, count: int) -> list[int]:
+        """`count` free slots; the buffer doubles when it has too few."""
+        if len(self._free) < count:
+            self._grow(self.in_use + count)
+        # The last ones are the lowest numbers: `give_back` and `_grow` keep that order roughly.
+        taken = self._free[len(self._free) - count :][::-1]
+        del self._free[len(self._free) - count :]
+        self.peak = max(self.peak, self.in_use)
+        return taken
+
+    def give_back(self, slots: list[int]) -> None:
+        """Free slots; with the last of them the memory goes, too."""
+        self._free += reversed(slots)
+        if not self.in_use:
+            self._free = []
+            self._replace(0)
+
+    def write(self, slots: Numbers, new: torch.Tensor) -> None:
+        """Store ``[2 L, H, T, D]`` in `T` slots."""
+        self.buffer.index_copy_(2, torch.from_numpy(slots), new)
+
+    def _grow(self, needed: int) -> None:
+        old = self.buffer.shape[2]
+        size = max(SMALLEST, 2 * old, needed)
+        self._replace(size)
+        self._free = [*range(size - 1, old - 1, -1), *self._free]
+
+    def _replace(self, size: int) -> None:
+        old = self.buffer
+        kept = min(size, old.shape[2])
+        self.buffer = torch.zeros((*old.shape[:2], size, old.shape[3]))
+        self.buffer[:, :, :kept] = old[:, :, :kept]
+        self.version += 1
+
+
+class SlotStorage:
+    """The slots of one tree, in the tree's order; see `tree.Slots`."""
+
+    def __init__(self, pool: SlotPool, capacity: int) -> None:
+        self.pool = pool
+        self._held: list[int] = []
+        # Given back when the tree is gone, but not while the interpreter shuts down.
+        weakref.finalize(self, pool.give_back, self._held).atexit = False
+        self.numbers: Numbers = np.zeros(0, dtype=np.int64)
+        self.reserve(capacity)
+
+    def reserve(self, slots: int) -> None:
+        """Have numbers for `slots` slots."""
+        missing = slots - len(self.numbers)
+        if missing > 0:
+            # Half as much again: a list that grows one by one would be copied at every token.
+            taken = self.pool.take(max(missing, min(len(self.numbers) // 2, 256)))
+            self._held += taken
+            self.numbers = np.concatenate([self.numbers, np.array(taken, dtype=np.int64)])
+
+    def move(self, sources: Sequence[int], first: int) -> None:
+        """Let places ``first, first + 1, ...`` be what the places `sources` are now."""
+        stop = max(*sources, first + len(sources) - 1) + 1
+        chosen = np.array(sources, dtype=np.int64)
+        left = np.setdiff1d(np.arange(first, stop), chosen, assume_unique=True)
+        self.numbers[first:stop] = self.numbers[np.concatenate([chosen, left])]

@@ -1,0 +1,118 @@
+"""Converted models on disk: made once per model, precision and version, then read in seconds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from antiphon.errors import UserError
+from antiphon.models import source
+from antiphon.models.hf import cache_argument
+from antiphon.models.openvino.graph import Layer, convert
+from antiphon.models.source import Source
+
+FORMAT = 1
+"""Rises when what the graph takes or gives changes."""
+INT4_GROUP = 64
+PRECISIONS = ("float32", "bfloat16", "int8", "int4")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A converted model.
+
+    Attributes:
+        folder: holds ``model.xml`` and ``model.bin``.
+        layers: what each layer's attention does.
+        eos_token_ids: what the model's generation config names.
+    """
+
+    folder: Path
+    layers: tuple[Layer, ...]
+    eos_token_ids: tuple[int, ...]
+
+
+def stored(found: Source, precision: str, say: Callable[[str], None] = lambda _: None) -> Stored:
+    """The converted model, from this machine's store or converted now.
+
+    Raises:
+        UserError: where the `cpu` extra is missing, or the precision is not one of OpenVINO's.
+    """
+    if precision not in PRECISIONS:
+        raise UserError(
+            f"precision is {precision!r}: with --engine openvino choose {', '.join(PRECISIONS)}"
+        )
+    folder = home() / key(found, precision)
+    if not (folder / "meta.json").is_file():
+        say(f"converting {found.name} to {precision} for OpenVINO, once for this machine")
+        _make(found, precision, folder)
+    meta = json.loads((folder / "meta.json").read_text())
+    return Stored(folder, tuple(Layer(**layer) for layer in meta["layers"]), tuple(meta["eos"]))
+
+
+def home() -> Path:
+    """Where converted models and compiled kernels are kept."""
+    given = os.environ.get("ANTIPHON_CACHE")
+    return (Path(given) if given else Path.home() / ".cache" / "antiphon") / "openvino"
+
+
+def key(found: Source, precision: str) -> str:
+    """Names a conversion by what went into it; files count by path, size and time of change."""
+    versions = {name: _version(name) for name in ("openvino", "nncf", "torch", "transformers")}
+    what = {"precision": precision, "format": FORMAT, "files": found.files(), **versions}
+    text = json.dumps(what, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _make(found: Source, precision: str, folder: Path) -> None:
+    module = source.load(found, torch.float32, torch.device("cpu"))
+    graph, layers = convert(module, cache_argument(module))
+    eos = source.eos_tokens(module)
+    graph = _compressed(graph, precision)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
+    try:
+        import openvino as ov
+
+        ov.save_model(graph, partial / "model.xml", compress_to_fp16=False)
+        meta = {
+            "name": found.name,
+            "precision": precision,
+            "eos": eos,
+            "layers": [asdict(layer) for layer in layers],
+        }
+        (partial / "meta.json").write_text(json.dumps(meta, indent=1))
+        # Whoever comes first wins: both made the same.
+        if not folder.exists():
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _compressed(graph: Any, precision: str) -> Any:
+    if precision in ("float32", "bfloat16"):
+        return graph
+    import nncf
+
+    if precision == "int8":
+        return nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_ASYM)
+    return nncf.compress_weights(
+        graph, mode=nncf.CompressWeightsMode.INT4_ASYM, ratio=1.0, group_size=INT4_GROUP
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except ModuleNotFoundError:
+        raise UserError(f"--engine openvino needs {name}: pip install 'antiphon[cpu]'") from None

@@ -1,0 +1,267 @@
+"""The compiled graph = transformers' plain forward, in float32, on tiny random models."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.models.test_hf import close, plain, reference
+
+from antiphon.errors import UserError
+from antiphon.models.base import Capture, Extension
+from antiphon.models.hf import HFModel
+from antiphon.models.source import Source
+from antiphon.models.tree import ROOT, KVTree
+
+pytest.importorskip("openvino")
+pytest.importorskip("nncf")
+
+from antiphon.models.openvino import layout, store
+from antiphon.models.openvino.model import OpenVINOModel, load
+from antiphon.models.openvino.slots import SlotPool, SlotStorage
+
+ARCHITECTURES = ("llama", "qwen3", "mistral-window", "gemma2-softcap", "gemma3", "gpt-neox")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_store(folder: Path) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANTIPHON_CACHE", str(folder / "cache"))
+        yield
+
+
+def saved(name: str, folder: Path) -> Source:
+    path = folder / name
+    if not path.exists():
+        plain(name).save_pretrained(path)
+    return Source(name, str(path), None, plain(name).config, tokenizer=None)
+
+
+def compiled(name: str, folder: Path, precision: str = "float32") -> OpenVINOModel:
+    return load(saved(name, folder), precision, 97)
+
+
+@pytest.fixture(scope="module")
+def llama(folder: Path) -> OpenVINOModel:
+    return compiled("llama", folder)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_any_way_of_growing_a_tree_gives_the_plain_forwards_logits(name: str, folder: Path) -> None:
+    """Prefill in a batch, a branching crown, commit with a rejected branch, a fresh tree."""
+    tokens = torch.randint(3, 97, (24,)).tolist()
+    other = torch.randint(3, 97, (9,)).tolist()
+    expected, expected_other = reference(name, tokens), reference(name, other)
+    model = compiled(name, folder)
+    tree, second = model.new_tree(4), model.new_tree(64)
+    first, neighbour = model.forward(
+        [
+            Extension(model, tree, tuple(tokens[:10]), rows=tuple(range(10))),
+            Extension(model, second, tuple(other), rows=tuple(range(9))),
+        ]
+    )
+    close(first.logits, expected[:10])
+    close(neighbour.logits, expected_other)
+    tree.commit(first.nodes[-1])
+
+    at, new = tree.tip, tree.next_node
+    (branches,) = model.forward(
+        [
+            Extension(
+                model,
+                tree,
+                tokens=(5, tokens[10], 7, tokens[11], tokens[12]),
+                parents=(at, at, new, new + 1, new + 3),
+                rows=(1, 3, 4),
+                hidden=True,
+            )
+        ]
+    )
+    close(branches.logits, expected[10:13])
+    assert branches.hidden is not None
+    assert branches.hidden.shape == (3, 64)
+    tree.commit(branches.nodes[4])
+    (rest,) = model.forward([Extension(model, tree, tuple(tokens[13:]), rows=tuple(range(11)))])
+    close(rest.logits, expected[13:])
+
+
+def test_a_long_prompt_is_read_in_chunks(
+    llama: OpenVINOModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = torch.randint(3, 97, (60,)).tolist()
+    monkeypatch.setattr(layout, "CHUNK", 17)
+    rows = (3, 16, 17, 40, 59)
+    (scores,) = llama.forward(
+        [Extension(llama, llama.new_tree(8), tuple(tokens), rows=rows, attention=Capture(2))]
+    )
+    close(scores.logits, reference("llama", tokens)[list(rows)])
+    assert scores.attention is not None
+    assert scores.attention.shape == (2, 60, 60)
+    close(scores.attention.sum(-1), torch.ones(2, 60))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 90), st.integers(1, 20)), min_size=1, max_size=6),
+    st.randoms(use_true_random=False),
+)
+def test_a_ragged_batch_of_any_shape_scores_each_tree_as_alone(
+    llama: OpenVINOModel, shapes: list[tuple[int, int]], random: Any
+) -> None:
+    asks, alone = [], []
+    for i, (read, new) in enumerate(shapes):
+        text = tuple((7 * i + 3 * j) % 90 for j in range(read + new))
+        for into in (asks, alone):
+            tree = llama.new_tree(10)
+            (scores,) = llama.forward([Extension(llama, tree, text[:read])])
+            tree.commit(scores.nodes[-1])
+            into.append(Extension(llama, tree, text[read:], rows=tuple(range(new))))
+    order = list(range(len(asks)))
+    random.shuffle(order)
+    for i, scores in zip(order, llama.forward([asks[i] for i in order]), strict=True):
+        (single,) = llama.forward([alone[i]])
+        close(scores.logits, single.logits)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2-softcap"])
+@pytest.mark.parametrize("capture", [Capture(2), Capture(3, threshold=0.05, renormalise=True)])
+def test_attention_weights_are_those_of_the_torch_engine(
+    name: str, capture: Capture, folder: Path
+) -> None:
+    tokens = tuple(torch.randint(3, 97, (14,)).tolist())
+    seen = []
+    for model in (compiled(name, folder), HFModel(plain(name), name)):
+        tree = model.new_tree(8)
+        (scores,) = model.forward([Extension(model, tree, tokens)])
+        tree.commit(scores.nodes[-1])
+        parents = (tree.tip, tree.tip, tree.next_node + 1)
+        (scores,) = model.forward(
+            [Extension(model, tree, (5, 6, 7), parents, rows=(2,), attention=capture)]
+        )
+        assert scores.attention is not None
+        seen.append(scores.attention)
+    close(seen[0], seen[1])
+
+
+def test_more_layers_of_attention_than_the_graph_shows_are_refused(llama: OpenVINOModel) -> None:
+    ask = Extension(llama, llama.new_tree(8), (5, 6), attention=Capture(layers=99))
+    with pytest.raises(ValueError, match="--engine torch"):
+        llama.forward([ask])
+
+
+def test_a_twin_shares_weights_and_nothing_else(llama: OpenVINOModel) -> None:
+    twin = llama.twin()
+    ours = llama.forward([Extension(llama, tree := llama.new_tree(4), (5, 6, 7))])[0]
+    kept = ours.logits.clone()
+    other = twin.forward([Extension(twin, twin.new_tree(4), (9, 8))])[0]
+    assert not torch.equal(other.logits, kept)
+    assert torch.equal(ours.logits, kept)
+    assert tree.slots == 3
+    assert twin.slots.in_use < llama.slots.in_use + 1000
+    assert twin.slots is not llama.slots
+
+
+def test_trees_that_end_give_their_slots_back(folder: Path) -> None:
+    model = compiled("llama", folder)
+    trees = [model.new_tree(100) for _ in range(9)]
+    assert model.slots.in_use == 900
+    del trees[3:]
+    gc.collect()
+    assert model.slots.in_use == 300
+    trees.clear()
+    gc.collect()
+    assert model.slots.in_use == 0
+    assert model.slots.buffer.numel() == 0
+    (scores,) = model.forward([Extension(model, model.new_tree(4), (5, 6, 7))])
+    close(scores.logits, reference("llama", [5, 6, 7])[-1:])
+
+
+def test_int8_stays_close_and_another_precision_is_another_conversion(folder: Path) -> None:
+    found = saved("llama", folder)
+    keys = {store.key(found, precision) for precision in store.PRECISIONS}
+    assert len(keys) == len(store.PRECISIONS)
+    model = compiled("llama", folder, "int8")
+    tokens = torch.randint(3, 97, (20,)).tolist()
+    (scores,) = model.forward([Extension(model, model.new_tree(4), tuple(tokens))])
+    expected = reference("llama", tokens)[-1:]
+    divergence = torch.nn.functional.kl_div(
+        scores.logits.log_softmax(-1), expected.log_softmax(-1), log_target=True, reduction="sum"
+    )
+    assert divergence < 1e-3
+
+
+def test_a_changed_file_is_converted_again(folder: Path) -> None:
+    found = saved("qwen3", folder)
+    before = store.key(found, "int8")
+    (weights,) = Path(found.location).glob("*.safetensors")
+    weights.touch()
+    assert store.key(found, "int8") != before
+
+
+def test_a_failed_conversion_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTIPHON_CACHE", str(folder / "other"))
+    monkeypatch.setattr(store, "asdict", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        store.stored(saved("llama", folder), "float32")
+    assert not list((folder / "other" / "openvino").iterdir())
+
+
+def test_an_unknown_precision_is_refused(folder: Path) -> None:
+    with pytest.raises(UserError, match="choose float32, bfloat16, int8, int4"):
+        store.stored(saved("llama", folder), "float16")
+
+
+@given(st.data())
+def test_slots_follow_any_commit_and_prune(data: st.DataObject) -> None:
+    """A surviving node's number never changes: nothing is moved, only the order is."""
+    pool = SlotPool(1, 1, 2)
+    tree = KVTree(SlotStorage(pool, 1))
+    home: dict[int, int] = {}
+    trunk: list[int] = []
+    for _ in range(data.draw(st.integers(1, 8))):
+        kind = data.draw(st.sampled_from(["grow", "commit", "prune"]))
+        crown = list(tree.crown)
+        storage = tree.storage
+        assert isinstance(storage, SlotStorage)
+        if kind == "grow" or not crown:
+            count = data.draw(st.integers(1, 4))
+            parents = [
+                data.draw(
+                    st.sampled_from([*crown, tree.tip, *range(tree.next_node, tree.next_node + i)])
+                )
+                for i in range(count)
+            ]
+            nodes = tree.grow(parents, [1] * count)
+            new = storage.numbers[tree.slots - count : tree.slots].tolist()
+            home |= dict(zip(nodes, new, strict=True))
+        elif kind == "commit":
+            node = data.draw(st.sampled_from(crown))
+            above = _path(tree, node)
+            tree.commit(node)
+            trunk += [home[each] for each in above]
+        else:
+            tree.prune(data.draw(st.lists(st.sampled_from(crown), max_size=3)))
+        used = storage.numbers[: tree.slots].tolist()
+        assert used == [*trunk, *(home[node] for node in tree.crown)]
+        assert len(np.unique(storage.numbers)) == len(storage.numbers)
+
+
+def _path(tree: KVTree, node: int) -> list[int]:
+    """Crown nodes from the trunk to `node`."""
+    parents = dict(zip(tree.crown, tree._parents, strict=True))
+    found = [node]
+    while parents[found[0]] != tree.tip:
+        found.insert(0, parents[found[0]])
+    assert tree.tip == ROOT or tree.length
+    return found
