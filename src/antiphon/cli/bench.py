@@ -33,7 +33,7 @@ def bench(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
-    engine: opt.Engine = "torch",
+    engine: opt.Engine = "auto",
     profile: opt.Profile = None,
     methods: Annotated[
         str, typer.Option(help="autoregressive, speculative, ngram, multi-draft; commas between.")

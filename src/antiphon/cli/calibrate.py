@@ -41,7 +41,7 @@ def calibrate(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
-    engine: opt.Engine = "torch",
+    engine: opt.Engine = "auto",
 ) -> None:
     """Measure a pair on train problems, for the methods that need thresholds."""
     if limit < 1:

@@ -104,7 +104,7 @@ def evaluate(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
-    engine: opt.Engine = "torch",
+    engine: opt.Engine = "auto",
     profile: opt.Profile = None,
 ) -> None:
     """Evaluate methods on a task: accuracy and speed in one table, with intervals."""

@@ -34,7 +34,7 @@ def generate(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
-    engine: opt.Engine = "torch",
+    engine: opt.Engine = "auto",
     profile: opt.Profile = None,
     method: opt.MethodName = None,
     gamma: opt.Gamma = None,
@@ -105,8 +105,8 @@ def generate(
     warn_if_slow(pair, chosen)
     writer = TraceWriter(trace) if trace else None
     try:
-        engine = make_engine(pair, batch=n, costs=needs_costs(chosen), trace=writer)
-        results = run(engine, pair, ids, params, chosen, live=stream)
+        loop = make_engine(pair, batch=n, costs=needs_costs(chosen), trace=writer)
+        results = run(loop, pair, ids, params, chosen, live=stream)
     finally:
         if writer:
             writer.close()
@@ -180,7 +180,7 @@ def chat(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
-    engine: opt.Engine = "torch",
+    engine: opt.Engine = "auto",
     profile: opt.Profile = None,
     method: opt.MethodName = None,
     gamma: opt.Gamma = None,
@@ -208,7 +208,7 @@ def chat(
         target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
     )
     warn_if_slow(pair, chosen)
-    engine = make_engine(pair, costs=needs_costs(chosen))
+    loop = make_engine(pair, costs=needs_costs(chosen))
     messages = [{"role": "system", "content": system}] if system else []
     while True:
         try:
@@ -219,7 +219,7 @@ def chat(
         if not line:
             return
         messages.append({"role": "user", "content": line})
-        results = run(engine, pair, encode_messages(pair, messages), params, chosen, live=True)
+        results = run(loop, pair, encode_messages(pair, messages), params, chosen, live=True)
         for result in results:
             typer.echo(f"({summary(result)})", err=True)
             messages.append({"role": "assistant", "content": result.text})

@@ -38,7 +38,7 @@ TargetQuant = Annotated[
 Engine = Annotated[
     str,
     typer.Option(
-        help="What runs the models: torch, or openvino (CPU; extra 'cpu').",
+        help="auto, eager, traced (CPU), openvino (CPU, extra 'cpu').",
         rich_help_panel=_MODELS,
     ),
 ]
@@ -185,7 +185,7 @@ def load(
     threads: int | None = None,
     profile: Path | None = None,
     quiet: bool = False,
-    engine: str = "torch",
+    engine: str = "auto",
 ) -> ModelPair:
     """Load the pair the flags describe; the memory budget goes to standard error."""
     import torch

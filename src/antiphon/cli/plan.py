@@ -32,7 +32,7 @@ def plan(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
-    engine: opt.Engine = "torch",
+    engine: opt.Engine = "auto",
     profile: opt.Profile = None,
     acceptance: Annotated[
         float | None,

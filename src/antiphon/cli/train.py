@@ -54,7 +54,7 @@ def train_arbiter(
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
     threads: opt.Threads = None,
-    engine: opt.Engine = "torch",
+    engine: opt.Engine = "auto",
 ) -> None:
     """Train an arbiter: which mismatches the draft should win."""
     wanted = [name.strip() for name in stages.split(",") if name.strip()]

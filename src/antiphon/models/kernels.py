@@ -68,6 +68,22 @@ class PackedLinear(nn.Module):
         return self.multiply(rows).to(x.dtype).view(*x.shape[:-1], self.out_features)
 
 
+class PlainLinear(PackedLinear):
+    """The weight as it is: for siblings that are too small for a kernel, but faster in one."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        self.dtype = linear.weight.dtype
+        super().__init__(linear)
+        if linear.bias is not None:
+            self.bias = linear.bias.detach()
+
+    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
+        return weight, weight.numel() * weight.element_size()
+
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(rows.to(self.dtype), self.packed, self.bias)
+
+
 class Float32Linear(PackedLinear):
     """float32 through oneDNN, whose layout stays fast beyond one row."""
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from antiphon.errors import UserError
-from antiphon.models.kernels import KERNELS, BFloat16Linear, PackedLinear
+from antiphon.models.kernels import KERNELS, BFloat16Linear, PackedLinear, PlainLinear
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +79,11 @@ def _pack(kernel: type[PackedLinear], linears: list[Any]) -> list[nn.Module]:
     return [Sibling(shared, index) for index in range(len(linears))]
 
 
+def _replace(parent: nn.Module, names: tuple[str, ...], fresh: list[nn.Module]) -> None:
+    for child, module in zip(names, fresh, strict=True):
+        setattr(parent, child, module)
+
+
 def _joined(linears: list[nn.Linear]) -> nn.Linear:
     """One linear that stacks the outputs of several."""
     biases: list[torch.Tensor | None] = [linear.bias for linear in linears]
@@ -130,6 +135,8 @@ def prepare_linears(module: nn.Module, precision: str, smallest: int | None = No
             linears = [parent._modules[child] for child in names]
             if sum(linear.weight.numel() for linear in linears) < least:
                 report.small += len(names)
+                if len(names) > 1:
+                    _replace(parent, names, _pack(PlainLinear, linears))
                 continue
             try:
                 fresh = _pack(kernel, linears)
@@ -137,8 +144,7 @@ def prepare_linears(module: nn.Module, precision: str, smallest: int | None = No
                 reason = str(error).splitlines()[0]
                 report.kept |= {f"{name}.{child}".lstrip("."): reason for child in names}
                 continue
-            for child, module_ in zip(names, fresh, strict=True):
-                setattr(parent, child, module_)
+            _replace(parent, names, fresh)
             report.packed += len(names)
             del linears
     if report.kept:

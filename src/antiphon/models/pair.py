@@ -13,6 +13,7 @@ import torch
 from antiphon.errors import UserError
 from antiphon.models import linear, source
 from antiphon.models.base import Extension, LoadedModel
+from antiphon.models.compiled.traced import NotTraceableError, TracedModel
 from antiphon.models.hf import HFModel, model_name
 from antiphon.models.source import Source
 from antiphon.profile import Profile, fingerprint
@@ -20,7 +21,7 @@ from antiphon.profile import load as load_profile
 
 SELF = "self"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-ENGINES = ("torch", "openvino")
+ENGINES = ("auto", "eager", "traced", "openvino")
 QUANTS = ("none", "int8", "int4")
 
 
@@ -34,7 +35,8 @@ class LoadOptions:
             bfloat16 instructions, float32 elsewhere.
         target_quant, draft_quant: "none", or weights in "int8" or "int4" (CPU).
         slots: tokens of cache to count in the memory budget.
-        engine: "torch", or "openvino": a compiled graph (CPU, extra `cpu`).
+        engine: "eager" (transformers' modules as they are), "traced" (a TorchScript graph of
+            them, CPU), "openvino" (CPU, extra `cpu`), or "auto": traced on a CPU where it can be.
     """
 
     device: str = "auto"
@@ -42,7 +44,7 @@ class LoadOptions:
     target_quant: str = "none"
     draft_quant: str = "none"
     slots: int = 2048
-    engine: str = "torch"
+    engine: str = "auto"
 
     def __post_init__(self) -> None:
         if self.dtype not in (*DTYPES, "auto"):
@@ -58,8 +60,8 @@ class LoadOptions:
             raise UserError("int8 and int4 weights run on the CPU only: use --device cpu")
         if self.engine not in ENGINES:
             raise UserError(f"--engine is {self.engine!r}: choose {', '.join(ENGINES)}")
-        if self.engine == "openvino" and self.torch_device.type != "cpu":
-            raise UserError("--engine openvino runs on the CPU only: use --device cpu")
+        if self.engine in ("traced", "openvino") and self.torch_device.type != "cpu":
+            raise UserError(f"--engine {self.engine} runs on the CPU only: use --device cpu")
 
     @property
     def torch_device(self) -> torch.device:
@@ -193,14 +195,20 @@ def _loaded(
     say: Callable[[str], None],
 ) -> LoadedModel:
     if options.engine == "openvino":
-        from antiphon.models.openvino.model import load
+        from antiphon.models.compiled import openvino
 
-        return load(found, precision, real_tokens, say)
+        return openvino.load(found, precision, real_tokens, say)
     on_cpu = options.torch_device.type == "cpu"
     dtype = linear.activation_dtype(precision) if on_cpu else DTYPES[precision]
     module = source.load(found, dtype, options.torch_device)
     if on_cpu:
         linear.prepare_linears(module, precision)
+        if options.engine != "eager":
+            try:
+                return TracedModel(module, model_name(found.name), real_tokens, precision)
+            except NotTraceableError as error:
+                if options.engine == "traced":
+                    raise UserError(f"{found.name}: {error}: use --engine eager") from error
     return HFModel(module, model_name(found.name), real_tokens, precision)
 
 
@@ -287,7 +295,7 @@ def _describe(target: LoadedModel, draft: LoadedModel | None, options: LoadOptio
     parts = [f"{target.name} ({options.precision(options.target_quant)})"]
     if draft is not None:
         parts.append(f"{draft.name} ({options.precision(options.draft_quant)})")
-    engine = "" if options.engine == "torch" else f", {options.engine}"
+    engine = f", {options.engine}" if options.engine in ("eager", "openvino") else ""
     return " + ".join(parts) + f" on {options.torch_device}{engine}"
 
 

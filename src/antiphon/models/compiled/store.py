@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -17,8 +18,7 @@ import torch
 
 from antiphon.errors import UserError
 from antiphon.models import source
-from antiphon.models.hf import cache_argument
-from antiphon.models.openvino.graph import Layer, convert
+from antiphon.models.compiled.graph import Layer, Traceable, traceable
 from antiphon.models.source import Source
 
 FORMAT = 1
@@ -76,7 +76,8 @@ def key(found: Source, precision: str) -> str:
 
 def _make(found: Source, precision: str, folder: Path) -> None:
     module = source.load(found, torch.float32, torch.device("cpu"))
-    graph, layers = convert(module, cache_argument(module))
+    ready = traceable(module, fused=False)
+    graph = _converted(ready)
     eos = source.eos_tokens(module)
     graph = _compressed(graph, precision)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +90,7 @@ def _make(found: Source, precision: str, folder: Path) -> None:
             "name": found.name,
             "precision": precision,
             "eos": eos,
-            "layers": [asdict(layer) for layer in layers],
+            "layers": [asdict(layer) for layer in ready.layers],
         }
         (partial / "meta.json").write_text(json.dumps(meta, indent=1))
         # Whoever comes first wins: both made the same.
@@ -97,6 +98,22 @@ def _make(found: Source, precision: str, folder: Path) -> None:
             partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _converted(ready: Traceable) -> Any:
+    """An `openvino.Model` with free sizes."""
+    import openvino as ov
+
+    windows = len(ready.forward.windows)
+    with torch.no_grad(), warnings.catch_warnings():
+        # Tracing warns of every Python branch on a shape; ours are fixed per model.
+        warnings.simplefilter("ignore")
+        graph = ov.convert_model(ready.forward, example_input=ready.example)
+    free = [[1, -1], [1, -1], [-1], [-1], [-1], [-1], *[[-1, -1, -1]] * windows]
+    free += [[ready.key_heads, -1, ready.head_dim]] * (2 * len(ready.layers))
+    shapes = {port: ov.PartialShape(size) for port, size in zip(graph.inputs, free, strict=True)}
+    graph.reshape(shapes)
+    return graph
 
 
 def _compressed(graph: Any, precision: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from antiphon.models.base import Extension
-from antiphon.models.openvino.slots import Numbers, SlotStorage
+from antiphon.models.compiled.slots import Numbers, SlotStorage
 
 CHUNK = 256
 """Tokens of one tree in a pass at most: a prompt's scores must fit the cache of a processor."""

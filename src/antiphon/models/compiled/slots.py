@@ -24,12 +24,15 @@ class SlotPool:
     Slots that were never written hold zeros: a masked slot must not be NaN.
 
     Attributes:
-        buffer: float32; another tensor after growth, see `version`.
+        buffer: another tensor after growth, see `version`.
+        peak: most slots that were in use at once.
         version: rises when `buffer` is another tensor.
     """
 
-    def __init__(self, layers: int, heads: int, head_dim: int) -> None:
-        self.buffer = torch.zeros((2 * layers, heads, 0, head_dim))
+    def __init__(
+        self, layers: int, heads: int, head_dim: int, dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.buffer = torch.zeros((2 * layers, heads, 0, head_dim), dtype=dtype)
         self.version = 0
         self.peak = 0
         self._free: list[int] = []
@@ -68,7 +71,7 @@ class SlotPool:
     def _replace(self, size: int) -> None:
         old = self.buffer
         kept = min(size, old.shape[2])
-        self.buffer = torch.zeros((*old.shape[:2], size, old.shape[3]))
+        self.buffer = torch.zeros((*old.shape[:2], size, old.shape[3]), dtype=old.dtype)
         self.buffer[:, :, :kept] = old[:, :, :kept]
         self.version += 1
 

@@ -1,21 +1,23 @@
-"""The tree forward as a graph: transformers' modeling code, traced with our attention.
+"""The tree forward as a pure function: transformers' modeling code with our attention.
 
 Everything a pass needs comes in as plain inputs (`layout.Inputs`, then keys and values of every
-layer), so one compiled graph serves any tree, any batch and any method.
+layer), so one graph, traced once, serves any tree, any batch and any method.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 from transformers import AttentionInterface
 
-NAME = "antiphon_openvino"
+from antiphon.models.hf import cache_argument
+
+NAME = "antiphon_graph"
 WATCHED = 4
 """The last layers whose queries the graph gives out, for those who ask for attention weights."""
 
@@ -41,7 +43,17 @@ class Tracing:
     new: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     queries: dict[int, torch.Tensor] = field(default_factory=dict)
     layers: dict[int, Layer] = field(default_factory=dict)
+    grown: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
     is_compileable: bool = False
+    fused: bool = False
+
+    def hidden(self, mask: torch.Tensor, groups: int, dtype: torch.dtype) -> torch.Tensor:
+        """A mask ``[1, B, G Q, S]`` for all query heads of a key head; made once for all layers."""
+        key = (id(mask), groups)
+        if key not in self.grown:
+            by_head = mask[None, :, None].to(dtype).repeat(1, 1, groups, 1, 1)
+            self.grown[key] = by_head.flatten(2, 3)
+        return self.grown[key]
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any
@@ -99,13 +111,20 @@ def attention(
         .permute(0, 2, 1, 3, 4)
         .reshape(H, B, G * Q, D)
     )
-    parts = [rows @ each.transpose(-1, -2) for each in (gathered(old_keys), padded(key[0]))]
-    scores = torch.cat(parts, -1) * scale
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
-    scores = scores.reshape(H, B, G, Q, U + Q) + mask[None, :, None]
-    weights = scores.softmax(-1).reshape(H, B, G * Q, U + Q)
-    out = weights[..., :U] @ gathered(old_values) + weights[..., U:] @ padded(value[0])
+    if tracing.fused and softcap is None:
+        keys = torch.cat([gathered(old_keys), padded(key[0])], 2)
+        values = torch.cat([gathered(old_values), padded(value[0])], 2)
+        hidden = tracing.hidden(mask, G, query.dtype)
+        out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=hidden, scale=scale)
+    else:
+        parts = [rows @ each.transpose(-1, -2) for each in (gathered(old_keys), padded(key[0]))]
+        scores = torch.cat(parts, -1) * scale
+        if softcap is not None:
+            scores = torch.tanh(scores / softcap) * softcap
+        scores = scores.reshape(H, B, G, Q, U + Q) + mask[None, :, None].to(scores.dtype)
+        weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+        weights = weights.reshape(H, B, G * Q, U + Q)
+        out = weights[..., :U] @ gathered(old_values) + weights[..., U:] @ padded(value[0])
     out = (
         out.reshape(H, B, G, Q, -1)
         .permute(0, 2, 1, 3, 4)
@@ -122,8 +141,9 @@ class TreeForward(torch.nn.Module):
     ``[2 L, H, T, D]``, and the queries of the last layers ``[WATCHED, Hq, T, D]``.
     """
 
-    def __init__(self, module: Any, cache_argument: str) -> None:
+    def __init__(self, module: Any, cache_argument: str, fused: bool) -> None:
         super().__init__()
+        self.fused = fused
         self.module = module
         self.windows: tuple[int | None, ...] = ()
         self.cache_argument = cache_argument
@@ -135,7 +155,7 @@ class TreeForward(torch.nn.Module):
         masks: dict[int | None, torch.Tensor] = defaultdict(lambda: inputs[6])
         masks |= zip(self.windows, inputs[6 : 6 + count], strict=False)
         past = inputs[6 + count :]
-        tracing = Tracing(past, slots, source, real, masks)
+        tracing = Tracing(past, slots, source, real, masks, fused=self.fused)
         hidden: list[torch.Tensor] = []
         head = self.module.get_output_embeddings()
         hook = head.register_forward_pre_hook(lambda _, given: hidden.append(given[0]))
@@ -155,18 +175,30 @@ class TreeForward(torch.nn.Module):
         return out.logits[0], hidden[0][0], new, queries
 
 
-def convert(module: Any, cache_argument: str) -> tuple[Any, tuple[Layer, ...]]:
-    """An `openvino.Model` with free sizes, and what each layer's attention does.
+@dataclass(frozen=True, slots=True)
+class Traceable:
+    """A model made ready for tracing: the module to trace and inputs to trace it with.
+
+    Attributes:
+        layers: what each layer's attention does, the lowest first.
+        key_heads, head_dim: of the cache.
+    """
+
+    forward: TreeForward
+    example: tuple[torch.Tensor, ...]
+    layers: tuple[Layer, ...]
+    key_heads: int
+    head_dim: int
+
+
+def traceable(module: Any, fused: bool) -> Traceable:
+    """Route a module's attention through ours and find out what its layers do.
 
     Args:
-        module: a float32 `PreTrainedModel` on the CPU, in eval mode.
-        cache_argument: what its forward calls the cache.
+        module: a `PreTrainedModel` on the CPU, in eval mode.
     """
-    import openvino as ov
-
     config = module.config.get_text_config()
     module.set_attn_implementation(NAME)
-    layers = config.num_hidden_layers
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     T, U, N = 3, 7, 16
@@ -176,20 +208,14 @@ def convert(module: Any, cache_argument: str) -> tuple[Any, tuple[Layer, ...]]:
         *map(torch.arange, (T, U, T, T)),
     )
     mask = torch.zeros(1, T, U + T)
-    past = [torch.zeros(heads, N, size) for _ in range(2 * layers)]
-    forward = TreeForward(module, cache_argument)
-    with torch.no_grad(), warnings.catch_warnings():
-        # Tracing warns of every Python branch on a shape; ours are fixed per model.
-        warnings.simplefilter("ignore")
-        forward.windows = windows = windows_of(forward, (*small, mask, *past))
-        example = (*small, *[mask for _ in windows], *past)
-        graph = ov.convert_model(forward, example_input=example)
-    free = [[1, -1], [1, -1], [-1], [-1], [-1], [-1]]
-    free += [[-1, -1, -1]] * len(windows) + [[heads, -1, size]] * (2 * layers)
-    graph.reshape(
-        {port: ov.PartialShape(shape) for port, shape in zip(graph.inputs, free, strict=True)}
-    )
-    return graph, tuple(forward.layers[index] for index in sorted(forward.layers))
+    dtype = module.get_input_embeddings().weight.dtype
+    past = [torch.zeros(heads, N, size, dtype=dtype) for _ in range(2 * config.num_hidden_layers)]
+    forward = TreeForward(module, cache_argument(module), fused)
+    with torch.no_grad():
+        forward.windows = windows_of(forward, (*small, mask, *past))
+    layers = tuple(forward.layers[index] for index in sorted(forward.layers))
+    example = (*small, *[mask for _ in forward.windows], *past)
+    return Traceable(forward, example, layers, heads, size)
 
 
 def windows_of(forward: TreeForward, inputs: Sequence[torch.Tensor]) -> tuple[int | None, ...]:

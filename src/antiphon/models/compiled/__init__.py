@@ -1,0 +1,1 @@
+"""Models whose forward is one graph: traced by TorchScript, or compiled by OpenVINO."""

@@ -1,0 +1,94 @@
+"""A graph traced by TorchScript over packed linears: no Python between its operations.
+
+On a small model Python's share of a pass is as large as that of the linears.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from antiphon.models import source
+from antiphon.models.compiled.graph import Traceable, TreeForward, traceable
+from antiphon.models.compiled.layout import Inputs
+from antiphon.models.compiled.model import GraphModel
+from antiphon.models.compiled.slots import SlotPool
+
+
+class NotTraceableError(Exception):
+    """The module takes ways that depend on values, so a trace of it computes something else."""
+
+
+class TracedModel(GraphModel):
+    """See `GraphModel`.
+
+    Args:
+        module: a `PreTrainedModel` on the CPU, in eval mode, its linears packed.
+
+    Raises:
+        NotTraceableError: where the traced graph does not give what the module gives.
+    """
+
+    def __init__(self, module: Any, name: str, vocab_size: int, precision: str) -> None:
+        self._ready = traceable(module, fused=True)
+        self._graph = _traced(self._ready)
+        self._past: list[torch.Tensor] = []
+        self._bound = -1
+        super().__init__(
+            module.config,
+            name,
+            vocab_size,
+            precision,
+            self._ready.layers,
+            source.eos_tokens(module),
+        )
+
+    def new_slots(self) -> SlotPool:
+        self._bound = -1
+        dtype = self._ready.example[-1].dtype
+        return SlotPool(len(self._layers), self._ready.key_heads, self._ready.head_dim, dtype)
+
+    def run(self, inputs: Inputs) -> tuple[torch.Tensor, ...]:
+        if self._bound != self.slots.version:
+            self._past = list(self.slots.buffer)
+            self._bound = self.slots.version
+        arrays = [torch.from_numpy(array) for array in inputs.arrays()]
+        outputs: tuple[torch.Tensor, ...] = self._graph(*arrays, *self._past)
+        return outputs
+
+
+@torch.no_grad()
+def _traced(ready: Traceable) -> Any:
+    config = ready.forward.module.config.get_text_config()
+    if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts")):
+        raise NotTraceableError("experts are chosen token by token")
+    with warnings.catch_warnings():
+        # Tracing warns of every Python branch on a shape; ours are fixed per model.
+        warnings.simplefilter("ignore")
+        graph = torch.jit.trace(ready.forward, ready.example, check_trace=False)
+    graph = torch.jit.freeze(graph.eval())
+    _check(ready.forward, graph, ready)
+    return graph
+
+
+def _check(forward: TreeForward, graph: Any, ready: Traceable) -> None:
+    """Compare both on other tokens and sizes than those that were traced."""
+    masks = len(forward.windows)
+    T, U = 5, 11
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, 50, (1, T), generator=generator)
+    inputs = (
+        tokens,
+        torch.arange(U, U + T)[None],
+        *map(torch.arange, (T, U, T, T)),
+        *[torch.zeros(1, T, U + T) for _ in range(masks)],
+        *[
+            torch.randn(past.shape, generator=generator).to(past)
+            for past in ready.example[-2 * len(ready.layers) :]
+        ],
+    )
+    for ours, theirs in zip(graph(*inputs), forward(*inputs), strict=True):
+        if not torch.allclose(ours, theirs, atol=1e-3, rtol=1e-3):
+            raise NotTraceableError("the traced graph computes something else")

@@ -1,1 +1,0 @@
-"""A compiled CPU engine: the tree forward as one OpenVINO graph (extra `cpu`)."""
