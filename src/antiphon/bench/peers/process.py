@@ -41,7 +41,7 @@ class Process:
 
     Attributes:
         about: the versions and settings that the worker tells.
-        log: file with what the engine printed.
+        log: file with what the engine printed; it stays if something fails.
 
     Raises:
         UserError: if the interpreter, a package or the start itself fails, with the fix.
@@ -62,7 +62,7 @@ class Process:
         start_seconds: float = START_SECONDS,
     ) -> None:
         self.name, self.batch = name, batch
-        self._encode, self._eos, self._unread = encode, list(eos), b""
+        self._encode, self._eos, self._unread, self._fine = encode, list(eos), b"", False
         if not os.access(interpreter, os.X_OK):
             raise UserError(f"{name}: there is no Python at {interpreter}: {fix}")
         log = tempfile.NamedTemporaryFile(  # noqa: SIM115  # It is to outlive the process.
@@ -94,11 +94,14 @@ class Process:
             self.close()
             raise UserError(f"{name} did not start: {self._why(hello)}")
         self.about: Mapping[str, Any] = hello["hello"]
+        self._fine = True
 
     def run(self, prompts: Sequence[str], params: SamplingParams) -> Lap:
         """Let the worker answer; raises PeerError if it cannot."""
         ids = [list(self._encode(prompt)) for prompt in prompts]
+        self._fine = False
         parts = [self._lap(ids[i : i + self.batch], params) for i in range(0, len(ids), self.batch)]
+        self._fine = True
         return Lap(
             token_ids=tuple(ids for part in parts for ids in part.token_ids),
             seconds=sum(part.seconds for part in parts),
@@ -107,7 +110,7 @@ class Process:
         )
 
     def close(self) -> None:
-        """End the worker: by the end of its input, or else by force."""
+        """End the worker: by the end of its input, or else by force. May be called again."""
         with contextlib.suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -118,6 +121,8 @@ class Process:
             self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+        if self._fine:
+            self.log.unlink(missing_ok=True)
 
     def _lap(self, ids: list[list[int]], params: SamplingParams) -> Lap:
         self._send(

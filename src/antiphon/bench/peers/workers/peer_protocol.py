@@ -76,8 +76,9 @@ def answered(token_ids: list[int], first_seconds: float | None, first_tokens: in
 
     Args:
         token_ids: all new ones, the end token included.
-        first_seconds: from the lap's start to the first new tokens; None: the engine can't tell.
-        first_tokens: how many came then.
+        first_seconds: from the lap's start until every prompt of the lap had new tokens; None:
+            the engine can't tell.
+        first_tokens: how many this prompt had then.
     """
     return {
         "token_ids": token_ids,

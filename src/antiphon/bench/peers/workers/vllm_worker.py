@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -27,6 +28,7 @@ def set_up(wishes: Message) -> tuple[Message, Answer]:
     }
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "2")
     import vllm
+    from vllm.sampling_params import RequestOutputKind
 
     speculation: dict[str, Any] = {}
     if wishes["draft"]:
@@ -44,10 +46,11 @@ def set_up(wishes: Message) -> tuple[Message, Answer]:
         enforce_eager=True,
         # Laps of one prompt repeat: a cached prompt would be read for nothing.
         enable_prefix_caching=False,
-        disable_log_stats=False,  # They hold the time of the first token.
         seed=wishes["seed"],
         **speculation,
     )
+
+    numbers = itertools.count()
 
     def answer(lap: Message) -> Message:
         params = vllm.SamplingParams(
@@ -56,15 +59,24 @@ def set_up(wishes: Message) -> tuple[Message, Answer]:
             max_tokens=lap["max_tokens"],
             stop_token_ids=lap["eos"],
             detokenize=False,
+            output_kind=RequestOutputKind.CUMULATIVE,
         )
-        prompts = [{"prompt_token_ids": ids} for ids in lap["prompts"]]
+        names = [str(next(numbers)) for _ in lap["prompts"]]
+        # Step by step, as `LLM.generate` does it, to see when every text had begun.
+        requests = engine.llm_engine
+        written: dict[str, list[int]] = {}
+        first, early = None, {}
         began = time.perf_counter()
-        outputs = engine.generate(prompts, params, use_tqdm=False)
+        for name, ids in zip(names, lap["prompts"], strict=True):
+            requests.add_request(name, {"prompt_token_ids": ids}, params)
+        while requests.has_unfinished_requests():
+            for output in requests.step():
+                written[output.request_id] = list(output.outputs[0].token_ids)
+            if first is None and len(written) == len(names) and all(written.values()):
+                first = time.perf_counter() - began
+                early = {name: len(ids) for name, ids in written.items()}
         seconds = time.perf_counter() - began
-        answers = []
-        for output in outputs:
-            first = getattr(output.metrics, "first_token_latency", None)
-            answers.append(answered(list(output.outputs[0].token_ids), first or None, 1))
+        answers = [answered(written[name], first, early.get(name, 0)) for name in names]
         return {"seconds": seconds, "answers": answers}
 
     about = {"vllm": installed(), "dtype": wishes["dtype"], "threads": wishes["threads"]}
