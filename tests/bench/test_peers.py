@@ -178,7 +178,7 @@ def test_the_command_says_how_to_get_an_engine(
 @pytest.mark.parametrize(
     ("flags", "fix"),
     [
-        (["--peers", "openvino", "--batch", "4"], "openvino answers one request at a time"),
+        (["--peers", "vllm,llama-cpp", "--batch", "4"], "llama-cpp answers one request at a time"),
         (["--peers", "openvino", "--peer-weights", "int3"], "choose int8"),
         (["--peers", "llama-cpp"], "reads .gguf files alone"),
         (["--peers", "vllm-draft", "--draft", "ngram"], "give --draft PATH"),

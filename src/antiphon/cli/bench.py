@@ -60,7 +60,7 @@ def bench(
     limit: Annotated[int, typer.Option(help="Number of prompts.")] = 20,
     max_tokens: Annotated[int, typer.Option(help="Longest output.")] = 200,
     batch: Annotated[
-        int, typer.Option(help="Requests at once (of the peers, vllm takes many).")
+        int, typer.Option(help="Requests at once (of the peers, openvino and vllm take many).")
     ] = 1,
     repeats: Annotated[int, typer.Option(help="Passes over the prompts.")] = 1,
     temperature: opt.Temperature = 0.0,

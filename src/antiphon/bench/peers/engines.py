@@ -39,8 +39,8 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "openvino": Kind("openvino", "openvino_genai_worker.py"),
-    "openvino-speculative": Kind("openvino", "openvino_genai_worker.py", drafts=True),
+    "openvino": Kind("openvino", "openvino_genai_worker.py", batches=True),
+    "openvino-speculative": Kind("openvino", "openvino_genai_worker.py", drafts=True, batches=True),
     "vllm": Kind("vllm", "vllm_worker.py", batches=True),
     "vllm-draft": Kind("vllm", "vllm_worker.py", drafts=True, batches=True),
     "llama-cpp": Kind("llama-cpp", "llama_cpp_worker.py", reads_gguf=True),
@@ -151,5 +151,5 @@ def _model(
     if kind.reads_gguf:
         return {role: str(Path(model).expanduser().resolve())}
     folder = dense_folder(model, say)
-    exported = cache_home() / "openvino" / f"{mark(source.find(str(folder)))}-{weights}"
+    exported = cache_home() / "exported" / f"{mark(source.find(str(folder)))}-{weights}"
     return {role: str(folder), f"{role}_export": str(exported)}

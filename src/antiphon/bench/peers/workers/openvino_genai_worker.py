@@ -1,4 +1,4 @@
-"""Worker: OpenVINO GenAI's `LLMPipeline`, plain or with a draft model."""
+"""Worker: OpenVINO GenAI, plain or with a draft model; a lap's prompts go in at once."""
 
 from __future__ import annotations
 
@@ -22,35 +22,23 @@ def set_up(wishes: Message) -> tuple[Message, Answer]:
     import openvino_genai as genai
 
     target = export(wishes["target"], wishes["target_export"], wishes["weights"])
-    properties = {"INFERENCE_NUM_THREADS": wishes["threads"], "PERFORMANCE_HINT": "LATENCY"}
+    properties: dict[str, Any] = {
+        "INFERENCE_NUM_THREADS": wishes["threads"],
+        "PERFORMANCE_HINT": "LATENCY",
+    }
     scheduler = genai.SchedulerConfig()
     scheduler.cache_size = CACHE_GIB
+    scheduler.max_num_seqs = wishes["batch"]
     # Laps of one prompt repeat: a cached prompt would be read for nothing.
     scheduler.enable_prefix_caching = False
-    # A prompt is read in one pass, as the pipeline's own default for one request has it.
+    # Prompts are read in one pass, as `LLMPipeline`'s own default has it.
     scheduler.max_num_batched_tokens = 1 << 20
-    arguments: dict[str, Any] = {"scheduler_config": scheduler} | properties
+    arguments = dict(properties)
     if wishes["draft"]:
         draft = export(wishes["draft"], wishes["draft_export"], wishes["weights"])
         arguments["draft_model"] = genai.draft_model(draft, "CPU", **properties)
-    pipeline = genai.LLMPipeline(target, "CPU", **arguments)
-
-    class FirstTokens(genai.StreamerBase):  # type: ignore[misc]
-        """Notes when the first new tokens came, and how many."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.at: float | None = None
-            self.tokens = 0
-
-        def write(self, token: int | list[int]) -> Any:
-            if self.at is None:
-                self.at = time.perf_counter()
-                self.tokens = len(token) if isinstance(token, list) else 1
-            return genai.StreamingStatus.RUNNING
-
-        def end(self) -> None:
-            """The text is complete."""
+    # What `LLMPipeline` runs on a CPU; here each step can be seen.
+    pipeline = genai.ContinuousBatchingPipeline(target, scheduler, "CPU", arguments)
 
     def answer(lap: Message) -> Message:
         config = genai.GenerationConfig()
@@ -60,17 +48,28 @@ def set_up(wishes: Message) -> tuple[Message, Answer]:
         config.do_sample = lap["temperature"] > 0
         if config.do_sample:
             config.temperature, config.rng_seed = lap["temperature"], lap["seed"]
-            config.top_p, config.top_k = 1.0, 2**31
         if wishes["draft"]:
             config.num_assistant_tokens = wishes["gamma"]
-        answers = []
+        tensors = [ov.Tensor(np.array([ids], dtype=np.int64)) for ids in lap["prompts"]]
+        written: list[list[int]] = [[] for _ in tensors]
+        first: float | None = None
+        early = [0] * len(tensors)
         began = time.perf_counter()
-        for prompt in lap["prompts"]:
-            watch, start = FirstTokens(), time.perf_counter()
-            result = pipeline.generate(ov.Tensor(np.array([prompt], dtype=np.int64)), config, watch)
-            first = None if watch.at is None else watch.at - start
-            answers.append(answered(list(result.tokens[0]), first, watch.tokens))
-        return {"seconds": time.perf_counter() - began, "answers": answers}
+        handles = [
+            pipeline.add_request(number, tensor, config) for number, tensor in enumerate(tensors)
+        ]
+        while pipeline.has_non_finished_requests():
+            pipeline.step()
+            for ids, handle in zip(written, handles, strict=True):
+                while handle.can_read():
+                    for output in handle.read().values():
+                        ids += output.generated_ids
+            if first is None and all(written):
+                first = time.perf_counter() - began
+                early = [len(ids) for ids in written]
+        seconds = time.perf_counter() - began
+        answers = [answered(ids, first, count) for ids, count in zip(written, early, strict=True)]
+        return {"seconds": seconds, "answers": answers}
 
     about = {
         "openvino_genai": version("openvino-genai"),
