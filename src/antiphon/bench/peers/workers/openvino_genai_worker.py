@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,9 @@ def export(model: str, folder: str, weights: str) -> str:
     """The folder of a model in OpenVINO's form, written if it is not there."""
     done = Path(folder)
     if not (done / "openvino_model.xml").is_file():
-        import nncf  # noqa: F401  # Missed before minutes of work, not after.
-        import optimum.intel  # noqa: F401
-
+        for package in ("nncf", "optimum"):  # Missed before minutes of work, not after.
+            if find_spec(package) is None:
+                raise ModuleNotFoundError(f"no module named {package}", name=package)
         half = done.with_name(f"{done.name}.part")
         shutil.rmtree(half, ignore_errors=True)
         # In a process of its own, whose memory is free afterwards.
