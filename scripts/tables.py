@@ -31,7 +31,11 @@ def race(record: dict[str, Any]) -> list[str]:
         cells = [row["name"], f"{row['tokens_per_second']:.2f}"]
         for prefix in ("", "decode_"):
             if prefix:
-                cells.append(f"{row['decode_tokens_per_second']:.2f}")
+                speed = row["decode_tokens_per_second"]
+                if not speed:  # A contestant that cannot tell when its first tokens came.
+                    cells += ["-", "-"]
+                    continue
+                cells.append(f"{speed:.2f}")
             ratio, low, high = (row[f"{prefix}ratio{end}"] for end in ("", "_low", "_high"))
             cells.append("1" if i == 0 else f"{ratio:.2f} ({low:.2f} to {high:.2f})")
         cells.append(f"{row['same_text']}/{runs}")

@@ -138,9 +138,14 @@ def machine() -> str:
     return f"{name}, {features}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
-def _profile_folder() -> Path:
+def cache_home() -> Path:
+    """Where antiphon keeps what it can make again."""
     home = os.environ.get("ANTIPHON_CACHE")
-    return (Path(home) if home else Path.home() / ".cache" / "antiphon") / "costs"
+    return Path(home) if home else Path.home() / ".cache" / "antiphon"
+
+
+def _profile_folder() -> Path:
+    return cache_home() / "costs"
 
 
 def _fingerprint(*parts: str) -> str:

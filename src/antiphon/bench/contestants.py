@@ -3,53 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, Literal
 
 import torch
+import transformers
 
 from antiphon.api import encode, make_engine
+from antiphon.bench.laps import Contestant, Lap
+from antiphon.bench.peers import engines
+from antiphon.bench.peers.engines import KINDS, PeerOptions
 from antiphon.errors import UserError
 from antiphon.methods import Autoregressive, Method, Speculative
 from antiphon.models import source
 from antiphon.models.pair import DTYPES, SELF, ModelPair
 from antiphon.params import SamplingParams
 
-PEERS = ("transformers", "transformers-assisted")
-
-
-@dataclass(frozen=True, slots=True)
-class Lap:
-    """One contestant's run over some prompts, all tokens counted by id.
-
-    Attributes:
-        token_ids: per prompt, end token included.
-        seconds: wall time, prompts' prefill included.
-        decode_seconds, decode_tokens: after the first tokens, which come with the prefill.
-    """
-
-    token_ids: tuple[tuple[int, ...], ...]
-    seconds: float
-    decode_seconds: float = 0.0
-    decode_tokens: int = 0
-
-    @property
-    def tokens(self) -> int:
-        return sum(map(len, self.token_ids))
-
-
-class Contestant(Protocol):
-    """Answers prompts; `batch` of them at a time."""
-
-    name: str
-    batch: int
-
-    def run(self, prompts: Sequence[str], params: SamplingParams) -> Lap: ...
+IN_PROCESS = ("transformers", "transformers-assisted")
+PEERS = (*IN_PROCESS, *KINDS)
 
 
 class Ours:
     """One of antiphon's methods."""
+
+    peer = False
+    about: Mapping[str, Any] = {}
 
     def __init__(self, name: str, pair: ModelPair, method: Method, batch: int, costs: bool) -> None:
         self.name, self.batch, self.method, self.pair = name, batch, method, pair
@@ -73,23 +52,32 @@ class Ours:
             decode_tokens=sum(len(r.token_ids) - len(r.rounds[0].committed) for r in flat),
         )
 
+    def close(self) -> None:
+        """Nothing to end."""
+
 
 class Transformers:
     """transformers' own `generate`, plain or assisted, on stock modules."""
 
     batch = 1
+    peer = True
 
     def __init__(self, name: str, pair: ModelPair, target: Any, draft: Any, gamma: int) -> None:
         self.name, self.pair, self.target, self.draft = name, pair, target, draft
         self.gamma = gamma
+        self.about: Mapping[str, Any] = {
+            "transformers": transformers.__version__,
+            "dtype": str(target.dtype)[6:],
+        }
 
     def run(self, prompts: Sequence[str], params: SamplingParams) -> Lap:
         outputs = []
         decode_seconds, decode_tokens = 0.0, 0
+        encoded = [encode(self.pair, prompt) for prompt in prompts]
         began = time.perf_counter()
-        for prompt in prompts:
+        for prompt_ids in encoded:
             watch = _FirstToken()
-            ids = torch.tensor([encode(self.pair, prompt)], device=self.target.device)
+            ids = torch.tensor([prompt_ids], device=self.target.device)
             torch.manual_seed(params.seed or 0)
             sampling: dict[str, Any] = {"do_sample": False}
             if not params.greedy:
@@ -115,6 +103,9 @@ class Transformers:
             decode_tokens += len(outputs[-1]) - watch.tokens
         return Lap(tuple(outputs), time.perf_counter() - began, decode_seconds, decode_tokens)
 
+    def close(self) -> None:
+        """Nothing to end."""
+
 
 class _FirstToken:
     """A transformers streamer that only notes when the first new tokens came, and how many."""
@@ -131,16 +122,27 @@ class _FirstToken:
         """The text is complete."""
 
 
+@contextmanager
 def contestants(
     pair: ModelPair,
     methods: Sequence[str],
     peers: Sequence[str],
-    peer_dtype: str,
     gamma: int | Literal["auto"],
-    batch: int,
     sources: tuple[str | None, str | None],
-) -> list[Contestant]:
-    """Build the field; raises UserError for a name that is not known or a missing draft."""
+    options: PeerOptions,
+    say: Callable[[str], None] = lambda _: None,
+) -> Iterator[list[Contestant]]:
+    """The field, ready to run; what was started ends with the context.
+
+    Args:
+        sources: target and draft as the user gave them; peers load their own.
+        options: how peers run, and the batch of all.
+        say: receives what takes its time.
+
+    Raises:
+        UserError: for a name that is not known, a missing draft, a batch that one of them cannot
+            take, or a peer that does not start.
+    """
     configs: dict[str, Method] = {
         "autoregressive": Autoregressive(),
         "speculative": Speculative(gamma=gamma),
@@ -156,41 +158,67 @@ def contestants(
         )
     if not methods and not peers:
         raise UserError("nobody races: name --methods or --peers")
-    if peers and batch > 1:
-        raise UserError("peers answer one request at a time: use --batch 1")
-    if peer_dtype not in DTYPES:
-        raise UserError(f"--peer-dtype is {peer_dtype!r}: choose {', '.join(DTYPES)}")
+    target, draft = sources
+    if target is None:
+        target, draft = _bundled("target"), draft or _bundled("draft")
+    _check_peers(pair, peers, options, (target, draft))
     field: list[Contestant] = []
-    for name in methods:
-        racer = Ours(name, pair, configs[name], batch, costs=gamma == "auto")
-        racer.method.check(racer.engine.models, SamplingParams())
-        field.append(racer)
-    if peers:
-        field += _peers(pair, peers, peer_dtype, 4 if gamma == "auto" else gamma, sources)
-    return field
+    with ExitStack() as open_ones:
+        for name in methods:
+            racer = Ours(name, pair, configs[name], options.batch, costs=gamma == "auto")
+            racer.method.check(racer.engine.models, SamplingParams())
+            field.append(racer)
+        for peer in _peers(pair, peers, options, (target, draft), say):
+            field.append(open_ones.enter_context(closing(peer)))
+        yield field
+
+
+def _bundled(role: str) -> str:
+    from antiphon.lab import pair_path
+
+    return str(pair_path(role))
+
+
+def _check_peers(
+    pair: ModelPair,
+    names: Sequence[str],
+    options: PeerOptions,
+    sources: tuple[str, str | None],
+) -> None:
+    """Raise UserError for what no peer would do, before any is started."""
+    if options.dtype not in DTYPES:
+        raise UserError(f"--peer-dtype is {options.dtype!r}: choose {', '.join(DTYPES)}")
+    for name in names:
+        if options.batch > 1 and not (name in KINDS and KINDS[name].batches):
+            raise UserError(f"{name} answers one request at a time: use --batch 1, or leave it out")
+        if name in KINDS and pair.target.device.type != "cpu":
+            raise UserError(f"{name} is raced on the CPU alone: use --device cpu")
+        drafts = name == "transformers-assisted" or (name in KINDS and KINDS[name].drafts)
+        if drafts and sources[1] in (None, SELF, "ngram"):
+            raise UserError(f"{name} needs a draft model: give --draft PATH")
+        if name in KINDS:
+            engines.check(name, sources[0])
 
 
 def _peers(
     pair: ModelPair,
     names: Sequence[str],
-    dtype: str,
-    gamma: int,
-    sources: tuple[str | None, str | None],
-) -> list[Contestant]:
+    options: PeerOptions,
+    sources: tuple[str, str | None],
+    say: Callable[[str], None],
+) -> Iterator[Contestant]:
     target, draft = sources
-    if target is None:
-        from antiphon.lab import pair_path
-
-        target = str(pair_path("target"))
-        draft = draft or str(pair_path("draft"))
-    device = pair.target.device
-    stock = source.load(source.find(target), DTYPES[dtype], device)
-    field: list[Contestant] = []
+    dtype, device = DTYPES[options.dtype], pair.target.device
+    stock: Any = None
     for name in names:
+        if name in KINDS:
+            eos = sorted(pair.eos_token_ids)
+            yield engines.start(
+                name, target, draft, options, lambda text: encode(pair, text), eos, say
+            )
+            continue
+        stock = stock if stock is not None else source.load(source.find(target), dtype, device)
         assistant = None
         if name == "transformers-assisted":
-            if draft in (None, SELF, "ngram"):
-                raise UserError("transformers-assisted needs a draft model: give --draft PATH")
-            assistant = source.load(source.find(str(draft)), DTYPES[dtype], device)
-        field.append(Transformers(name, pair, stock, assistant, gamma))
-    return field
+            assistant = source.load(source.find(str(draft)), dtype, device)
+        yield Transformers(name, pair, stock, assistant, options.gamma)

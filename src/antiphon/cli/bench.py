@@ -9,12 +9,15 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from antiphon.api import pair_costs
 from antiphon.bench.contestants import contestants
+from antiphon.bench.figure import save
+from antiphon.bench.peers.engines import PeerOptions
 from antiphon.bench.prompts import load_prompts
 from antiphon.bench.race import Report, race
 from antiphon.bench.rules import rule_costs
@@ -39,17 +42,27 @@ def bench(
         str, typer.Option(help="autoregressive, speculative, ngram, multi-draft; commas between.")
     ] = "autoregressive,speculative",
     peers: Annotated[
-        str, typer.Option(help="transformers, transformers-assisted; commas between.")
+        str,
+        typer.Option(
+            help="transformers, transformers-assisted, openvino, openvino-speculative, vllm, "
+            "vllm-draft, llama-cpp; commas between. docs/bench.md says how to set them up."
+        ),
     ] = "",
     peer_dtype: Annotated[
-        str, typer.Option(help="Weights of the peers: float32, bfloat16, float16.")
+        str,
+        typer.Option(help="Weights of transformers and vLLM: float32, bfloat16, float16."),
     ] = "bfloat16",
+    peer_weights: Annotated[
+        str, typer.Option(help="Weights of OpenVINO: int8, int4, bfloat16, float32.")
+    ] = "int8",
     gamma: Annotated[str, typer.Option(help="Draft tokens per round, or 'auto'.")] = "4",
     task: Annotated[str, typer.Option(help="lab, or gsm8k with --data.")] = "lab",
     data: Annotated[Path | None, typer.Option(help="JSONL with a 'question' in each line.")] = None,
     limit: Annotated[int, typer.Option(help="Number of prompts.")] = 20,
     max_tokens: Annotated[int, typer.Option(help="Longest output.")] = 200,
-    batch: Annotated[int, typer.Option(help="Requests at once (peers take one).")] = 1,
+    batch: Annotated[
+        int, typer.Option(help="Requests at once (of the peers, openvino and vllm take many).")
+    ] = 1,
     repeats: Annotated[int, typer.Option(help="Passes over the prompts.")] = 1,
     temperature: opt.Temperature = 0.0,
     seed: Annotated[int, typer.Option(help="Random seed, for temperatures above 0.")] = 0,
@@ -61,6 +74,9 @@ def bench(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Append every lap to this JSONL file.")] = None,
     record: Annotated[Path | None, typer.Option(help="Keep the final JSON here.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the speeds with their intervals, as SVG.")
+    ] = None,
 ) -> None:
     """Race methods and peers on the same prompts; ratios with their spread, then one JSON line."""
     if limit < 1 or repeats < 1 or batch < 1:
@@ -79,20 +95,33 @@ def bench(
     pair = opt.load(
         target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
     )
-    racers = contestants(
-        pair,
-        methods=_names(methods),
-        peers=_names(peers),
-        peer_dtype=peer_dtype,
-        gamma=opt.parse_gamma(gamma),
+    block = opt.parse_gamma(gamma)
+    options = PeerOptions(
+        dtype=peer_dtype,
+        weights=peer_weights,
+        gamma=4 if block == "auto" else block,
+        threads=torch.get_num_threads(),
         batch=batch,
-        sources=(target, draft),
+        seed=seed,
     )
-    report = race(racers, questions, params, repeats, out)
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    with contestants(
+        pair, _names(methods), _names(peers), block, (target, draft), options, say
+    ) as racers:
+        report = race(racers, questions, params, repeats, out)
     print_report(report, pair)
-    peer = {"peer_dtype": peer_dtype} if peers else {}
+    if figure is not None:
+        save(report, pair.description, figure)
+    peer = {"peer_dtype": peer_dtype, "peer_weights": peer_weights} if peers else {}
     run = {"task": task, "gamma": gamma, "seed": seed} | peer
     finish(report.to_json() | {"pair": pair.description} | run, record)
+    if report.failed:
+        for error in report.failed.values():
+            typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1)
 
 
 def finish(result: dict[str, Any], record: Path | None) -> None:
@@ -116,8 +145,10 @@ def print_report(report: Report, pair: ModelPair) -> None:
             row.name,
             f"{row.tokens_per_second:.2f}",
             f"{row.ratio:.2f} ({row.ratio_low:.2f} to {row.ratio_high:.2f})",
-            f"{row.decode_tokens_per_second:.2f}",
-            f"{row.decode_ratio:.2f} ({row.decode_ratio_low:.2f} to {row.decode_ratio_high:.2f})",
+            f"{row.decode_tokens_per_second:.2f}" if row.decode_tokens_per_second else "-",
+            f"{row.decode_ratio:.2f} ({row.decode_ratio_low:.2f} to {row.decode_ratio_high:.2f})"
+            if row.decode_ratio
+            else "-",
             f"{row.same_text}/{report.prompts * report.repeats}",
         )
     console.print(f"{pair.description}; {report.prompts} prompts; {machine()}")

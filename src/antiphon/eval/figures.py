@@ -32,7 +32,7 @@ def frontier(table: Table) -> Figure | None:
     rows = [r for r in table.rows if r.accuracy and (r.speed_up or r.method == TARGET)]
     if len(rows) < 2:
         return None
-    figure, axes = _empty()
+    figure, axes = empty()
     for place, row in enumerate(rows):
         assert row.accuracy is not None
         x, around = 1.0, (0.0, 0.0)
@@ -57,7 +57,7 @@ def frontier(table: Table) -> Figure | None:
     axes.set_xlabel("speed-up over the target alone, tokens/s")
     axes.set_ylabel("right answers, %")
     axes.set_title(f"{table.task}, {table.problems} problems, 95 % intervals", fontsize=10)
-    _legend(figure, axes)
+    legend(figure, axes)
     return figure
 
 
@@ -66,7 +66,7 @@ def accepted(table: Table) -> Figure | None:
     rows = [row for row in table.rows if row.histogram]
     if not rows:
         return None
-    figure, axes = _empty()
+    figure, axes = empty()
     width = 0.8 / len(rows)
     for place, row in enumerate(rows):
         lengths = range(len(row.histogram))
@@ -83,7 +83,7 @@ def accepted(table: Table) -> Figure | None:
     axes.set_xlabel("draft tokens accepted in a round")
     axes.set_ylabel("rounds, %")
     axes.set_title(f"{table.task}, {table.problems} problems", fontsize=10)
-    _legend(figure, axes)
+    legend(figure, axes)
     return figure
 
 
@@ -110,7 +110,8 @@ def save(table: Table, folder: Path, stem: str) -> list[Path]:
     return files
 
 
-def _empty() -> tuple[Figure, Any]:
+def empty() -> tuple[Figure, Any]:
+    """A figure of this style; raises UserError where there is no matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -125,7 +126,8 @@ def _empty() -> tuple[Figure, Any]:
     return figure, axes
 
 
-def _legend(figure: Figure, axes: Any) -> None:
+def legend(figure: Figure, axes: Any) -> None:
+    """What is what, below the axes."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(
         handles,

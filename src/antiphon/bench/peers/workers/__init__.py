@@ -1,0 +1,1 @@
+"""Scripts that run in a peer's environment, where there is no antiphon: they import none of it."""
