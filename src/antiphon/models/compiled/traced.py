@@ -65,10 +65,11 @@ def _traced(ready: Traceable) -> Any:
     if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts")):
         raise NotTraceableError("experts are chosen token by token")
     with warnings.catch_warnings():
-        # Tracing warns of every Python branch on a shape; ours are fixed per model.
+        # Tracing warns of every Python branch on a shape (ours are fixed per model), and PyTorch
+        # of TorchScript's age: its successors either need a compiler or run Python.
         warnings.simplefilter("ignore")
         graph = torch.jit.trace(ready.forward, ready.example, check_trace=False)
-    graph = torch.jit.freeze(graph.eval())
+        graph = torch.jit.freeze(graph.eval())
     _check(ready.forward, graph, ready)
     return graph
 

@@ -1,4 +1,4 @@
-"""The compiled graph = transformers' plain forward, in float32, on tiny random models."""
+"""A graph, traced or compiled = transformers' plain forward, in float32, on tiny random models."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 from tests.models.test_hf import close, plain, reference
 
 from antiphon.errors import UserError
+from antiphon.lab import pair_path
 from antiphon.models.base import Capture, Extension
+from antiphon.models.compiled import layout, store
+from antiphon.models.compiled.model import GraphModel
+from antiphon.models.compiled.openvino import load
+from antiphon.models.compiled.slots import SlotPool, SlotStorage
+from antiphon.models.compiled.traced import NotTraceableError, TracedModel
 from antiphon.models.hf import HFModel
+from antiphon.models.pair import LoadOptions, load_pair
 from antiphon.models.source import Source
 from antiphon.models.tree import ROOT, KVTree
 
-pytest.importorskip("openvino")
-pytest.importorskip("nncf")
-
-from antiphon.models.openvino import layout, store
-from antiphon.models.openvino.model import OpenVINOModel, load
-from antiphon.models.openvino.slots import SlotPool, SlotStorage
-
+ENGINES = ("traced", "openvino")
 ARCHITECTURES = ("llama", "qwen3", "mistral-window", "gemma2-softcap", "gemma3", "gpt-neox")
 
 
@@ -48,22 +49,27 @@ def saved(name: str, folder: Path) -> Source:
     return Source(name, str(path), None, plain(name).config, tokenizer=None)
 
 
-def compiled(name: str, folder: Path, precision: str = "float32") -> OpenVINOModel:
+def made(engine: str, name: str, folder: Path, precision: str = "float32") -> GraphModel:
+    if engine == "traced":
+        return TracedModel(plain(name), name, 97, precision)
     return load(saved(name, folder), precision, 97)
 
 
-@pytest.fixture(scope="module")
-def llama(folder: Path) -> OpenVINOModel:
-    return compiled("llama", folder)
+@pytest.fixture(scope="module", params=ENGINES)
+def llama(request: pytest.FixtureRequest, folder: Path) -> GraphModel:
+    return made(request.param, "llama", folder)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_any_way_of_growing_a_tree_gives_the_plain_forwards_logits(name: str, folder: Path) -> None:
+def test_any_way_of_growing_a_tree_gives_the_plain_forwards_logits(
+    name: str, engine: str, folder: Path
+) -> None:
     """Prefill in a batch, a branching crown, commit with a rejected branch, a fresh tree."""
     tokens = torch.randint(3, 97, (24,)).tolist()
     other = torch.randint(3, 97, (9,)).tolist()
     expected, expected_other = reference(name, tokens), reference(name, other)
-    model = compiled(name, folder)
+    model = made(engine, name, folder)
     tree, second = model.new_tree(4), model.new_tree(64)
     first, neighbour = model.forward(
         [
@@ -97,7 +103,7 @@ def test_any_way_of_growing_a_tree_gives_the_plain_forwards_logits(name: str, fo
 
 
 def test_a_long_prompt_is_read_in_chunks(
-    llama: OpenVINOModel, monkeypatch: pytest.MonkeyPatch
+    llama: GraphModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = torch.randint(3, 97, (60,)).tolist()
     monkeypatch.setattr(layout, "CHUNK", 17)
@@ -117,7 +123,7 @@ def test_a_long_prompt_is_read_in_chunks(
     st.randoms(use_true_random=False),
 )
 def test_a_ragged_batch_of_any_shape_scores_each_tree_as_alone(
-    llama: OpenVINOModel, shapes: list[tuple[int, int]], random: Any
+    llama: GraphModel, shapes: list[tuple[int, int]], random: Any
 ) -> None:
     asks, alone = [], []
     for i, (read, new) in enumerate(shapes):
@@ -134,14 +140,15 @@ def test_a_ragged_batch_of_any_shape_scores_each_tree_as_alone(
         close(scores.logits, single.logits)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["llama", "gemma2-softcap"])
 @pytest.mark.parametrize("capture", [Capture(2), Capture(3, threshold=0.05, renormalise=True)])
-def test_attention_weights_are_those_of_the_torch_engine(
-    name: str, capture: Capture, folder: Path
+def test_attention_weights_are_those_of_the_eager_engine(
+    name: str, engine: str, capture: Capture, folder: Path
 ) -> None:
     tokens = tuple(torch.randint(3, 97, (14,)).tolist())
     seen = []
-    for model in (compiled(name, folder), HFModel(plain(name), name)):
+    for model in (made(engine, name, folder), HFModel(plain(name), name)):
         tree = model.new_tree(8)
         (scores,) = model.forward([Extension(model, tree, tokens)])
         tree.commit(scores.nodes[-1])
@@ -154,13 +161,13 @@ def test_attention_weights_are_those_of_the_torch_engine(
     close(seen[0], seen[1])
 
 
-def test_more_layers_of_attention_than_the_graph_shows_are_refused(llama: OpenVINOModel) -> None:
+def test_more_layers_of_attention_than_the_graph_shows_are_refused(llama: GraphModel) -> None:
     ask = Extension(llama, llama.new_tree(8), (5, 6), attention=Capture(layers=99))
-    with pytest.raises(ValueError, match="--engine torch"):
+    with pytest.raises(ValueError, match="--engine eager"):
         llama.forward([ask])
 
 
-def test_a_twin_shares_weights_and_nothing_else(llama: OpenVINOModel) -> None:
+def test_a_twin_shares_weights_and_nothing_else(llama: GraphModel) -> None:
     twin = llama.twin()
     ours = llama.forward([Extension(llama, tree := llama.new_tree(4), (5, 6, 7))])[0]
     kept = ours.logits.clone()
@@ -172,8 +179,9 @@ def test_a_twin_shares_weights_and_nothing_else(llama: OpenVINOModel) -> None:
     assert twin.slots is not llama.slots
 
 
-def test_trees_that_end_give_their_slots_back(folder: Path) -> None:
-    model = compiled("llama", folder)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_trees_that_end_give_their_slots_back(engine: str, folder: Path) -> None:
+    model = made(engine, "llama", folder)
     trees = [model.new_tree(100) for _ in range(9)]
     assert model.slots.in_use == 900
     del trees[3:]
@@ -191,7 +199,7 @@ def test_int8_stays_close_and_another_precision_is_another_conversion(folder: Pa
     found = saved("llama", folder)
     keys = {store.key(found, precision) for precision in store.PRECISIONS}
     assert len(keys) == len(store.PRECISIONS)
-    model = compiled("llama", folder, "int8")
+    model = made("openvino", "llama", folder, "int8")
     tokens = torch.randint(3, 97, (20,)).tolist()
     (scores,) = model.forward([Extension(model, model.new_tree(4), tuple(tokens))])
     expected = reference("llama", tokens)[-1:]
@@ -215,6 +223,36 @@ def test_a_failed_conversion_leaves_nothing(folder: Path, monkeypatch: pytest.Mo
     with pytest.raises(ZeroDivisionError):
         store.stored(saved("llama", folder), "float32")
     assert not list((folder / "other" / "openvino").iterdir())
+
+
+def test_a_model_whose_way_depends_on_values_is_not_traced() -> None:
+    with pytest.raises(NotTraceableError):
+        TracedModel(plain("moe"), "moe", 97, "float32")
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_packed_linears_are_traced_too(precision: str) -> None:
+    """A graph over packed weights gives what the eager engine gives over the same ones."""
+    path = str(pair_path("draft"))
+    kinds = {
+        engine: load_pair(
+            path,
+            options=LoadOptions(
+                engine=engine,
+                dtype="bfloat16" if precision == "bfloat16" else "float32",
+                target_quant=precision if precision == "int8" else "none",
+            ),
+        ).target
+        for engine in ("traced", "eager")
+    }
+    assert type(kinds["traced"]) is not type(kinds["eager"])
+    tokens = tuple(range(20, 45))
+    found = [
+        model.forward([Extension(model, model.new_tree(4), tokens, rows=tuple(range(25)))])[0]
+        for model in kinds.values()
+    ]
+    apart = (found[0].logits - found[1].logits).abs().max()
+    assert apart < (0.5 if precision == "bfloat16" else 1e-2)
 
 
 def test_an_unknown_precision_is_refused(folder: Path) -> None:
