@@ -15,18 +15,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from antiphon.drawing import Randomness, draw, draw_rows
 from antiphon.errors import UserError
 from antiphon.params import SamplingParams, check
-from antiphon.sampling import (
-    Context,
-    Randomness,
-    distribution,
-    draw,
-    draw_rows,
-    keep_top_p,
-    logprobs_of,
-    top_logprobs,
-)
+from antiphon.sampling import Context, distribution, keep_top_p, logprobs_of, top_logprobs
 
 V = 7
 FALSE_ALARM = 1e-4

@@ -98,7 +98,7 @@ class Live:
         cut = self.stopper.push(commit.tokens)
         judged = commit.judged
         if commit.logits is not None:
-            judged = judge(commit.logits, commit.tokens, self.request.params.logprobs)
+            judged = judge(commit.logits, commit.tokens, self.request.params.logprobs, commit.rows)
         scores = [each.logprob for each in judged]
         self._tokens += commit.tokens
         self._provenance += commit.provenance
