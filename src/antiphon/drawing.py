@@ -6,13 +6,14 @@ import hashlib
 import math
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 _STRETCH = 1024  # Tokens summed at once while drawing from a large vocabulary.
 _NO_MASS = "cannot draw from probabilities that are all 0, or not finite"
 
@@ -24,19 +25,7 @@ def draw(probs: Tensor, u: float) -> int:
     of probability 0 is never drawn. Raises ValueError where there is no mass, or it is not
     finite.
     """
-    if probs.device.type != "cpu":
-        return draw_rows(probs[None], (u,))[0]
-    weights = probs.detach().numpy()
-    if len(weights) < 4 * _STRETCH:
-        return _locate(weights, u)[0]
-    # First the stretch of tokens that u falls into, then the token: sums over stretches are
-    # much faster than one running sum over the vocabulary.
-    whole = len(weights) - len(weights) % _STRETCH
-    masses = weights[:whole].reshape(-1, _STRETCH).sum(1, dtype=np.float64)
-    masses = np.append(masses, weights[whole:].sum(dtype=np.float64))
-    stretch, inside = _locate(masses, u)
-    start = stretch * _STRETCH
-    return start + _locate(weights[start : start + _STRETCH], inside)[0]
+    return draw_rows(probs[None], (u,))[0]
 
 
 def draw_rows(probs: Tensor, us: Sequence[float]) -> list[int]:
@@ -44,7 +33,7 @@ def draw_rows(probs: Tensor, us: Sequence[float]) -> list[int]:
     if len(us) != len(probs):
         raise ValueError(f"{len(probs)} rows of probabilities but {len(us)} uniforms")
     if probs.device.type == "cpu":
-        return [draw(row, u) for row, u in zip(probs, us, strict=True)]
+        return [_draw(row, u) for row, u in zip(probs.detach().numpy(), us, strict=True)]
     weights = probs.cpu() if probs.device.type == "mps" else probs  # MPS has no float64.
     # Parallel scans need not be monotone: only tokens with mass may carry a bound at all.
     bounds = weights.double().cumsum(-1).masked_fill_(weights <= 0, -math.inf)
@@ -85,9 +74,23 @@ class Randomness:
         return numbers
 
 
-def _locate(weights: npt.NDArray[np.floating[Any]], u: float) -> tuple[int, float]:
+def _draw(weights: Floats, u: float) -> int:
+    """`draw` on the CPU."""
+    if weights.size < 4 * _STRETCH:
+        return _locate(weights, u)[0]
+    # First the stretch of tokens that u falls into, then the token: sums over stretches are
+    # much faster than one running sum over the vocabulary.
+    whole = weights.size - weights.size % _STRETCH
+    masses = weights[:whole].reshape(-1, _STRETCH).sum(1, dtype=np.float64)
+    masses = np.append(masses, weights[whole:].sum(dtype=np.float64))
+    stretch, inside = _locate(masses, u)
+    start = stretch * _STRETCH
+    return start + _locate(weights[start : start + _STRETCH], inside)[0]
+
+
+def _locate(weights: Floats, u: float) -> tuple[int, float]:
     """The index at ``u`` of the cumulative distribution of ``weights`` [N], and where in it."""
-    bounds = weights.cumsum(dtype=np.float64)
+    bounds = np.add.accumulate(weights, dtype=np.float64)
     total = float(bounds[-1])
     if not 0 < total < math.inf:
         raise ValueError(_NO_MASS)

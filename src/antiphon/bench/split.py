@@ -84,7 +84,7 @@ class Timed:
         return scores
 
 
-def split(
+def split_rounds(
     name: str,
     method: Method,
     models: Models,
