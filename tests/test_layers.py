@@ -9,7 +9,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 LAYERS = [
     ["errors"],
-    ["params", "models.pool"],
+    ["params", "models.pool", "drawing"],
     ["models.tree"],
     ["models.base", "sampling", "detokenizer"],
     ["models.watch", "profile"],

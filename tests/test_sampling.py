@@ -15,14 +15,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from antiphon.drawing import Randomness, draw, draw_rows
 from antiphon.errors import UserError
 from antiphon.params import SamplingParams, check
 from antiphon.sampling import (
     Context,
-    Randomness,
+    Distributions,
+    choose,
     distribution,
-    draw,
-    draw_rows,
+    favourites,
     keep_top_p,
     logprobs_of,
     top_logprobs,
@@ -331,6 +332,111 @@ def test_draws_follow_the_distribution(params):
     expected = probs[support].double()
     expected = expected / expected.sum() * count
     assert chisquare([drawn[token] for token in support], expected).pvalue > FALSE_ALARM
+
+
+def cumulative_draw(probs, u):
+    """Inverse CDF over one running sum, and how far u is from a bound, both relative to it."""
+    bounds = probs.double().cumsum(-1)
+    target = min(u * float(bounds[-1]), math.nextafter(float(bounds[-1]), 0.0))
+    above = (bounds > target) & (probs > 0)
+    return int(above.to(torch.uint8).argmax()), float((bounds - target).abs().min() / bounds[-1])
+
+
+@settings(max_examples=60)
+@given(
+    vocab=st.sampled_from([1, 5, 1023, 4096, 4097, 9000, 50_001]),
+    spread=st.sampled_from([0.0, 1.0, 6.0, 30.0]),
+    kept=st.sampled_from([1.0, 0.5, 0.001]),
+    seed=st.integers(0, 999),
+    u=st.one_of(st.floats(0, 1, exclude_max=True), st.sampled_from([0.0, 1 - 2**-53])),
+)
+def test_a_draw_in_stretches_is_the_draw_from_one_running_sum(vocab, spread, kept, seed, u):
+    """Guards the two steps of a draw: stretches without mass, the last and shorter one."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = spread * torch.randn(vocab, generator=generator)
+    scores[torch.rand(vocab, generator=generator) > kept] = -math.inf
+    scores[int(torch.randint(vocab, (), generator=generator))] = 0.0
+    probs = scores.softmax(-1)
+    got, (want, edge) = draw(probs, u), cumulative_draw(probs, u)
+    assert probs[got] > 0
+    if edge > 1e-13:
+        assert got == want
+
+
+# Shortcuts: what is not written down must be what would have been written.
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.lists(st.tuples(logit_rows, histories, histories), min_size=1, max_size=4),
+    params=params_strategy,
+    seed=st.integers(0, 99),
+)
+def test_favourites_and_choices_are_those_of_the_distribution(rows, params, seed):
+    """Guards the path without probabilities at temperature 0, and row-wise ones above it."""
+    logits = torch.tensor([row for row, _, _ in rows])
+    contexts = [Context(prompt, output) for _, prompt, output in rows]
+    greedy = replace(params, temperature=0.0)
+    one_hot = distribution(logits, greedy, contexts)
+    assert favourites(logits, greedy, contexts) == one_hot.argmax(-1).tolist()
+    probs = distribution(logits, params, contexts)
+    drawn = choose(logits, params, contexts, Randomness(seed))
+    assert drawn == draw_rows(probs, Randomness(seed).uniforms(len(rows)))
+
+
+@pytest.mark.parametrize("vocab", [7, 30_000])
+def test_lazy_rows_are_the_rows_of_the_distribution(vocab):
+    """Guards rows computed one at a time, each with its own context."""
+    logits = 3 * torch.randn(4, vocab, generator=torch.Generator().manual_seed(0))
+    params = SamplingParams(temperature=0.7, top_p=0.9, frequency_penalty=1.0)
+    contexts = [Context((1,), (2,) * row) for row in range(4)]
+    lazy, whole = Distributions(logits, params, contexts), distribution(logits, params, contexts)
+    assert all(torch.equal(lazy[row], whole[row]) for row in (2, 0, 3, 1))
+
+
+@pytest.mark.parametrize("vocab", [7, 30_000])
+@pytest.mark.parametrize("rows", [None, (0, 3, 1, 1)])
+def test_logprobs_do_not_depend_on_how_rows_are_read(vocab, rows):
+    """Guards rows picked out of many, and those read one at a time."""
+    logits = 3 * torch.randn(4, vocab, generator=torch.Generator().manual_seed(0))
+    tokens = [3, 0, 6, 2]
+    picked = logits if rows is None else logits[list(rows)]
+    want = picked.log_softmax(-1)[range(4), tokens]
+    assert torch.equal(logprobs_of(logits, tokens, rows), want)
+    assert logprobs_of(logits, [], ()).shape == (0,)
+
+
+@given(
+    prompt=histories,
+    parts=st.lists(histories, max_size=6),
+    read=st.integers(0, 30),
+    peeks=st.sets(st.integers(0, 6)),
+)
+def test_a_context_is_its_tokens_however_it_came_about(prompt, parts, read, peeks):
+    """Guards shared beginnings: what is after an index, before and after outputs were joined."""
+    context, output = Context(prompt), ()
+    chain = [(context, output)]
+    for i, part in enumerate(parts):
+        if i in peeks:
+            assert context.output == output
+        context, output = context.then(part), output + part
+        chain.append((context, output))
+    for each, tokens in chain:
+        assert each.since(read) == (prompt + tokens)[read:]
+        assert (each.length, each.written) == (len(prompt) + len(tokens), len(tokens))
+        assert each.output == tokens
+        assert each.since(read) == (prompt + tokens)[read:]
+        assert each == Context(prompt, tokens)
+        assert hash(each) == hash(Context(prompt, tokens))
+
+
+def test_a_long_context_goes_without_a_deep_recursion():
+    """Guards the chain of contexts behind a long text, when it is dropped at once."""
+    context = Context((1,))
+    for token in range(200_000):
+        context = context.then((token,))
+    assert context.since(199_999) == (199_998, 199_999)
+    del context
 
 
 # Randomness

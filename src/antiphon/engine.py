@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from antiphon.detokenizer import Detokenizes
+from antiphon.drawing import Randomness
 from antiphon.errors import UserError
 from antiphon.live import Live
 from antiphon.methods.base import Method, Models
 from antiphon.params import SamplingParams, check
 from antiphon.request import Request
 from antiphon.result import Delta, Result
-from antiphon.sampling import Randomness
 from antiphon.stopping import Stopper
 from antiphon.trace import TraceWriter
 

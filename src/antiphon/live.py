@@ -98,7 +98,7 @@ class Live:
         cut = self.stopper.push(commit.tokens)
         judged = commit.judged
         if commit.logits is not None:
-            judged = judge(commit.logits, commit.tokens, self.request.params.logprobs)
+            judged = judge(commit.logits, commit.tokens, self.request.params.logprobs, commit.rows)
         scores = [each.logprob for each in judged]
         self._tokens += commit.tokens
         self._provenance += commit.provenance
@@ -163,10 +163,11 @@ class Live:
 def _cut(rounds: list[Round], length: int) -> tuple[Round, ...]:
     """The rounds of the first `length` tokens; the last one keeps only what stands."""
     kept: list[Round] = []
+    room = length
     for record in rounds:
-        room = length - sum(len(r.committed) for r in kept)
         if len(record.committed) <= room:
             kept.append(record)
+            room -= len(record.committed)
             continue
         kept.append(
             Round(
@@ -181,4 +182,5 @@ def _cut(rounds: list[Round], length: int) -> tuple[Round, ...]:
                 notes=record.notes,
             )
         )
+        room = 0
     return tuple(kept)

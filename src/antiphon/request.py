@@ -14,9 +14,10 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import torch
 
 from antiphon.detokenizer import Detokenizes
+from antiphon.drawing import Randomness
 from antiphon.models.base import Extension, Scores
 from antiphon.params import SamplingParams
-from antiphon.sampling import Randomness, logprobs_of, top_logprobs
+from antiphon.sampling import logprobs_of, top_logprobs
 
 Provenance = Literal["target", "draft", "bonus", "correction"]
 """Who wrote a token: the target alone, the draft (accepted), the target after a whole block
@@ -45,8 +46,9 @@ class Commit:
     Attributes:
         tokens: ``C`` token ids.
         provenance: who wrote each.
-        logits: the target's raw logits ``[C, V]`` that each token was judged by; None where
+        logits: the target's raw logits ``[R, V]`` that the tokens were judged by; None where
             `judged` holds what is needed of them.
+        rows: the row of `logits` each token was judged by; None: token after token (R = C).
         judged: one a token, for a method that commits tokens long after it scored them.
         proposed: the draft tokens of this round; empty where none were drafted.
         notes: what a method adds to the round's trace, JSON-ready.
@@ -55,6 +57,7 @@ class Commit:
     tokens: tuple[int, ...]
     provenance: tuple[Provenance, ...]
     logits: torch.Tensor | None = None
+    rows: tuple[int, ...] | None = None
     judged: tuple[Judged, ...] = ()
     proposed: tuple[int, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
@@ -94,12 +97,17 @@ class Request:
         return self.params.max_tokens - written
 
 
-def judge(logits: torch.Tensor, tokens: Sequence[int], top: int | None) -> tuple[Judged, ...]:
-    """What raw logits ``[C, V]`` say of ``C`` tokens, with `top` alternatives each."""
-    values = logprobs_of(logits, tokens).tolist()
+def judge(
+    logits: torch.Tensor, tokens: Sequence[int], top: int | None, rows: Sequence[int] | None = None
+) -> tuple[Judged, ...]:
+    """What raw logits ``[R, V]`` say of ``C`` tokens, with `top` alternatives each.
+
+    `rows` says which row each token is judged by; None: token after token (R = C).
+    """
+    values = logprobs_of(logits, tokens, rows).tolist()
     if not top:
-        return tuple(Judged(value) for value in values)
-    alternatives = top_logprobs(logits, top)
+        return tuple(map(Judged, values))
+    alternatives = top_logprobs(logits if rows is None else logits[list(rows)], top)
     return tuple(map(Judged, values, alternatives))
 
 

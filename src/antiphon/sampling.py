@@ -1,8 +1,8 @@
-"""How a request samples: its parameters, the one logits pipeline, and its random stream.
+"""How a request samples: the one pipeline from logits to a distribution.
 
-This file knows how a row of logits becomes a distribution and how a distribution becomes a
-token. Target p and draft q go through the same :func:`distribution`, with the history that
-holds at their position, because a rejection rule is exact only between like and like.
+This file knows how a row of logits becomes a distribution; `drawing` makes tokens of it.
+Target p and draft q go through the same :func:`distribution`, with the history that holds at
+their position, because a rejection rule is exact only between like and like.
 
 Every truncation keeps or drops equal logits together. So the result is a function of the
 logits alone, not of the order in which a sort on some device happens to leave ties.
@@ -10,32 +10,77 @@ logits alone, not of the order in which a sort on some device happens to leave t
 
 from __future__ import annotations
 
-import hashlib
 import math
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from antiphon.drawing import Randomness, draw_rows
 from antiphon.params import SamplingParams
 
 _NUCLEUS = 256  # Sorted first for top_p; a nucleus is rarely larger, the vocabulary always is.
+_SMALL = 2**16  # Logits up to which all rows at once are cheaper than one after the other.
 
 
-@dataclass(frozen=True, slots=True)
 class Context:
-    """The tokens before a position: what penalties look at. Drafted tokens are output."""
+    """The tokens before a position: what penalties look at. Drafted tokens are output.
 
-    prompt: tuple[int, ...]
-    output: tuple[int, ...] = ()
+    Immutable. What :meth:`then` adds is kept beside the context it follows, so that a token
+    more costs the same after ten tokens as after ten thousand.
+    """
+
+    __slots__ = ("_added", "_before", "length", "prompt")
+
+    def __init__(self, prompt: tuple[int, ...], output: tuple[int, ...] = ()) -> None:
+        self.prompt = prompt
+        self.length = len(prompt) + len(output)
+        self._before: Context | None = None
+        self._added = output
 
     def then(self, tokens: Iterable[int]) -> Context:
         """The hypothetical context after ``tokens`` more; this one stays as it is."""
-        return Context(self.prompt, (*self.output, *tokens))
+        after = Context(self.prompt, tuple(tokens))
+        after.length = self.length + len(after._added)
+        after._before = self
+        return after
+
+    @property
+    def written(self) -> int:
+        """How many tokens the output has."""
+        return self.length - len(self.prompt)
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        if self._before is not None:
+            # Joined once. The contexts before may then go, and their joined outputs with them.
+            self._added, self._before = self.since(len(self.prompt)), None
+        return self._added
+
+    def since(self, read: int) -> tuple[int, ...]:
+        """The tokens of prompt and output from index ``read`` on."""
+        parts: list[tuple[int, ...]] = []
+        at, begin = self, self.length - len(self._added)
+        while begin > read and at._before is not None:
+            parts.append(at._added)
+            at = at._before
+            begin = at.length - len(at._added)
+        parts.append(at._added[max(read - begin, 0) :])
+        if begin > read:  # Nothing but the prompt is left.
+            parts.append(self.prompt[read:])
+        return tuple(chain.from_iterable(reversed(parts)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Context):
+            return NotImplemented
+        return (self.prompt, self.output) == (other.prompt, other.output)
+
+    def __hash__(self) -> int:
+        return hash((self.prompt, self.output))
+
+    def __repr__(self) -> str:
+        return f"Context({self.prompt}, {self.output})"
 
 
 def distribution(
@@ -50,14 +95,7 @@ def distribution(
     ``logits`` is never written to. Raises ValueError if a penalty is on and R contexts are not
     given.
     """
-    scores = add_bias(logits.float(), params.logit_bias)
-    if params.uses_history:
-        if len(contexts) != len(logits):
-            raise ValueError(f"{len(logits)} rows of logits but {len(contexts)} contexts")
-        scores = repeat_penalty(scores, contexts, params.repetition_penalty)
-        scores = occurrence_penalties(
-            scores, contexts, params.presence_penalty, params.frequency_penalty
-        )
+    scores = shaped(logits, params, contexts)
     if params.greedy:
         return one_hot_argmax(scores)
     scores = temper(scores, params.temperature)
@@ -68,6 +106,62 @@ def distribution(
     if params.top_p < 1.0:
         scores = keep_top_p(scores, params.top_p, first=params.top_k or _NUCLEUS)
     return scores.softmax(-1)
+
+
+class Distributions:
+    """The rows of :func:`distribution`, each computed when it is first asked for.
+
+    A judge that stops at the first refusal never reads the rows after it.
+    """
+
+    def __init__(
+        self, logits: Tensor, params: SamplingParams, contexts: Sequence[Context] = ()
+    ) -> None:
+        self._logits, self._params, self._contexts = logits, params, contexts
+        # Small rows cost less than the calls that compute them: those come all at once.
+        self._whole = distribution(logits, params, contexts) if _small(logits) else None
+
+    def __getitem__(self, row: int) -> Tensor:
+        """Row ``row``, [V]."""
+        if self._whole is not None:
+            return self._whole[row]
+        mine = self._contexts[row : row + 1]
+        return distribution(self._logits[row : row + 1], self._params, mine)[0]
+
+
+def favourites(
+    logits: Tensor, params: SamplingParams, contexts: Sequence[Context] = ()
+) -> list[int]:
+    """Each row's most probable token; arguments as for :func:`distribution`.
+
+    That is all the distribution says at temperature 0, without [R, V] probabilities.
+    """
+    return argmax_rows(shaped(logits, params, contexts))
+
+
+def choose(
+    logits: Tensor,
+    params: SamplingParams,
+    contexts: Sequence[Context],
+    randomness: Randomness,
+) -> list[int]:
+    """One token a row of ``logits`` [R, V], drawn from its :func:`distribution`."""
+    if params.greedy:
+        return favourites(logits, params, contexts)
+    return draw_rows(distribution(logits, params, contexts), randomness.uniforms(len(logits)))
+
+
+def shaped(logits: Tensor, params: SamplingParams, contexts: Sequence[Context]) -> Tensor:
+    """float32 scores [R, V]: ``logits`` after bias and penalties, before temperature."""
+    scores = add_bias(logits.float(), params.logit_bias)
+    if params.uses_history:
+        if len(contexts) != len(logits):
+            raise ValueError(f"{len(logits)} rows of logits but {len(contexts)} contexts")
+        scores = repeat_penalty(scores, contexts, params.repetition_penalty)
+        scores = occurrence_penalties(
+            scores, contexts, params.presence_penalty, params.frequency_penalty
+        )
+    return scores
 
 
 def add_bias(scores: Tensor, bias: Mapping[int, float]) -> Tensor:
@@ -100,12 +194,27 @@ def occurrence_penalties(
 
 def one_hot_argmax(scores: Tensor) -> Tensor:
     """Probability 1 on each row's largest score [R, V], the lowest id on ties."""
-    return torch.zeros_like(scores).scatter_(1, scores.argmax(-1, keepdim=True), 1.0)
+    return one_hot(torch.tensor(argmax_rows(scores), device=scores.device), scores.shape[-1])
+
+
+def one_hot(tokens: Tensor, vocab: int) -> Tensor:
+    """float32 [R, V]: probability 1 on each row's token [R]."""
+    rows = torch.zeros(len(tokens), vocab, device=tokens.device)
+    return rows.scatter_(1, tokens[:, None], 1.0)
+
+
+def argmax_rows(scores: Tensor) -> list[int]:
+    """The index of each row's largest score [R, V], the lowest on ties."""
+    # On the CPU NumPy's argmax takes a tenth of PyTorch's time, and promises the lowest index.
+    found = scores.argmax(-1) if scores.device.type != "cpu" else scores.detach().numpy().argmax(-1)
+    ids: list[int] = found.tolist()
+    return ids
 
 
 def temper(scores: Tensor, temperature: float) -> Tensor:
     """``scores`` [R, V] over ``temperature``, shifted first so that none can overflow."""
-    return (scores - scores.amax(-1, keepdim=True)) / temperature
+    shifted = scores - scores.amax(-1, keepdim=True)
+    return shifted if temperature == 1.0 else shifted.div_(temperature)
 
 
 def keep_min_p(scores: Tensor, min_p: float) -> Tensor:
@@ -139,70 +248,21 @@ def keep_top_p(scores: Tensor, top_p: float, first: int = _NUCLEUS) -> Tensor:
     return torch.where(log_probs < ranked.gather(-1, last), -math.inf, scores)
 
 
-def draw(probs: Tensor, u: float) -> int:
-    """The token at ``u`` in [0, 1) of the cumulative distribution of ``probs`` [V].
+def logprobs_of(
+    logits: Tensor, tokens: Sequence[int] | Tensor, rows: Sequence[int] | None = None
+) -> Tensor:
+    """Log-probabilities [C], in nats, of ``tokens`` [C] under raw ``logits`` [R, V].
 
-    See :func:`draw_rows`.
+    ``rows`` says which row each token is looked up in; None: one after the other (R = C).
     """
-    top, token = probs.max(-1)
-    # A one-hot row, as every greedy one is, needs no sum over the vocabulary.
-    if float(top) == 1.0 and int((probs > 0).sum()) == 1:
-        return int(token)
-    return draw_rows(probs[None], (u,))[0]
-
-
-def draw_rows(probs: Tensor, us: Sequence[float]) -> list[int]:
-    """One token a row by inverse CDF: ``probs`` [R, V], ``us`` R numbers in [0, 1).
-
-    Summed in float64 and scaled by the sum, so a row need not add up to 1 exactly; a token of
-    probability 0 is never drawn. Raises ValueError for a row without mass, or not finite.
-    """
-    if len(us) != len(probs):
-        raise ValueError(f"{len(probs)} rows of probabilities but {len(us)} uniforms")
-    weights = probs.cpu() if probs.device.type == "mps" else probs  # MPS has no float64.
-    # Parallel scans need not be monotone: only tokens with mass may carry a bound at all.
-    bounds = weights.double().cumsum(-1).masked_fill_(weights <= 0, -math.inf)
-    total = bounds.amax(-1, keepdim=True)
-    if not bool(((total > 0) & (total < math.inf)).all()):
-        raise ValueError("cannot draw from probabilities that are all 0, or not finite")
-    u = torch.tensor(us, dtype=torch.float64, device=bounds.device)[:, None]
-    target = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
-    tokens: list[int] = (bounds > target).to(torch.uint8).argmax(-1).tolist()
-    return tokens
-
-
-def derived_seed(*parts: object) -> int:
-    """A seed made from anything that has a text: equal parts, equal seed."""
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:7], "big")
-
-
-class Randomness:
-    """A request's random stream: counter-based (Philox), apart from every global generator.
-
-    ``index`` says which of the request's n samples the stream is for: streams of one seed are
-    independent. ``seed`` is the seed in use, also where none was given.
-    """
-
-    def __init__(self, seed: int | None = None, index: int = 0) -> None:
-        self.seed = secrets.randbits(63) if seed is None else seed
-        sequence = np.random.SeedSequence(self.seed, spawn_key=(index,))
-        self._generator = np.random.Generator(np.random.Philox(sequence))
-
-    def uniform(self) -> float:
-        """The next number, in [0, 1)."""
-        return float(self._generator.random())
-
-    def uniforms(self, k: int) -> list[float]:
-        """The next ``k`` numbers: those that ``k`` calls of :meth:`uniform` would give."""
-        numbers: list[float] = self._generator.random(k).tolist()
-        return numbers
-
-
-def logprobs_of(logits: Tensor, tokens: Sequence[int] | Tensor) -> Tensor:
-    """Log-probabilities [R], in nats, of ``tokens`` [R] under the raw ``logits`` [R, V]."""
     ids = torch.as_tensor(tokens, dtype=torch.long, device=logits.device)
-    return logits.float().log_softmax(-1).gather(-1, ids[:, None])[:, 0]
+    if not len(ids) or _small(logits):
+        chosen = logits if rows is None else logits[list(rows)]
+        return chosen.float().log_softmax(-1).gather(-1, ids[:, None])[:, 0]
+    # Row by row: the memory of one serves the next, and no row is copied to be read.
+    each = range(len(ids)) if rows is None else rows
+    pairs = zip(each, ids, strict=True)
+    return torch.stack([logits[row].float().log_softmax(-1)[token] for row, token in pairs])
 
 
 def top_logprobs(logits: Tensor, k: int) -> list[dict[int, float]]:
@@ -210,6 +270,11 @@ def top_logprobs(logits: Tensor, k: int) -> list[dict[int, float]]:
     top = logits.float().log_softmax(-1).topk(min(k, logits.shape[-1]))
     rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return [dict(zip(ids, values, strict=True)) for ids, values in rows]
+
+
+def _small(logits: Tensor) -> bool:
+    """Whether all rows at once are cheaper than one at a time: always on an accelerator."""
+    return logits.device.type != "cpu" or logits.numel() <= _SMALL
 
 
 def _mask_below(scores: Tensor, cutoff: Tensor) -> Tensor:

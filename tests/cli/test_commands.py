@@ -125,6 +125,20 @@ def test_bench_rules_measures_every_rule() -> None:
     assert min(record["rule_ms"].values()) > 0
 
 
+def test_bench_split_says_where_a_round_goes() -> None:
+    outcome = antiphon("bench", "--split", "--limit", "2", "--batch", "2", "--max-tokens", "12")
+    assert outcome.returncode == 0, outcome.stderr
+    record = json.loads(outcome.stdout.splitlines()[-1])
+    plain, fast = record["split"]
+    assert (plain["name"], fast["name"]) == ("autoregressive", "speculative")
+    assert plain["draft_ms"] == 0 < fast["draft_ms"]
+    assert plain["requests"] == 2
+    for row in (plain, fast):
+        parts = row["draft_ms"] + row["target_ms"] + row["engine_ms"]
+        assert row["round_ms"] == pytest.approx(parts)
+        assert 0 < row["engine_share"] < 1
+
+
 def test_rules_are_named_on_the_command_line() -> None:
     flags = ("--temperature", "0.7", "--seed", "1", "--max-tokens", "60", "--dtype", "float32")
     exact = antiphon("generate", QUESTION, *flags).stdout

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.drawing import Randomness
 from antiphon.methods.particles import (
     SCHEMES,
     ancestors,
@@ -14,7 +15,6 @@ from antiphon.methods.particles import (
     log_mean,
     normalised,
 )
-from antiphon.sampling import Randomness
 
 WEIGHTS = np.array([0.05, 0.31, 0.02, 0.4, 0.22])
 

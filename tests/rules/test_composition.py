@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.rules.test_rules import V, evidence_of, random_rows
 
+from antiphon.drawing import Randomness
 from antiphon.rules.catalogue import rules
 from antiphon.rules.entropy_veto import EntropyVeto
 from antiphon.rules.exact import Exact
 from antiphon.rules.fly import FLy
 from antiphon.rules.judge import Rules, judge
-from antiphon.sampling import Randomness
 
 K = 5
 RESCUES = ["fly/window=2", "kl-judge", "fuzzy/threshold=0.2", "topk/k=3"]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
+from antiphon.drawing import Randomness, draw
 from antiphon.errors import UserError
 from antiphon.rules.base import BaseRule
 from antiphon.rules.catalogue import BASES, KINDS, parse, rules
@@ -17,7 +18,6 @@ from antiphon.rules.evidence import Evidence, divergence
 from antiphon.rules.exact import Exact
 from antiphon.rules.judge import Rules, judge
 from antiphon.rules.mentored import Mentored
-from antiphon.sampling import Randomness, draw
 
 V = 6
 FALSE_ALARM = 1e-6  # per chi-square; there are 20 of them.

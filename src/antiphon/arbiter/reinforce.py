@@ -18,6 +18,7 @@ from antiphon.api import make_engine
 from antiphon.arbiter.mine import Miner
 from antiphon.arbiter.policy import Policy
 from antiphon.arbiter.warm import save_state
+from antiphon.drawing import derived_seed
 from antiphon.engine import Engine
 from antiphon.errors import UserError
 from antiphon.eval.task import Problem
@@ -25,7 +26,6 @@ from antiphon.methods.cospec import Fixed, Rollout
 from antiphon.models.pair import ModelPair
 from antiphon.params import SamplingParams
 from antiphon.result import Result
-from antiphon.sampling import derived_seed
 
 
 @dataclass(frozen=True, slots=True)

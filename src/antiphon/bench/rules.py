@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
+from antiphon.drawing import Randomness, draw_rows
 from antiphon.rules.catalogue import rules
 from antiphon.rules.evidence import Evidence
 from antiphon.rules.judge import judge
-from antiphon.sampling import Randomness, draw_rows
 
 COMPOSITIONS = {
     "exact": ("exact", "", ""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,18 +15,21 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from antiphon.api import pair_costs
-from antiphon.bench.contestants import contestants
+from antiphon.api import encode, pair_costs
+from antiphon.bench.contestants import Ours, contestants
 from antiphon.bench.figure import save
+from antiphon.bench.laps import Contestant
 from antiphon.bench.peers.engines import PeerOptions
 from antiphon.bench.prompts import load_prompts
 from antiphon.bench.race import Report, race
 from antiphon.bench.rules import rule_costs
+from antiphon.bench.split import split_rounds
 from antiphon.cli import options as opt
 from antiphon.costs import machine
 from antiphon.drafting.length import best_length
 from antiphon.errors import UserError
 from antiphon.models.pair import ModelPair
+from antiphon.params import SamplingParams
 
 
 def bench(
@@ -72,6 +76,9 @@ def bench(
     rules: Annotated[
         bool, typer.Option("--rules", help="Measure what each token rule costs and stop.")
     ] = False,
+    split: Annotated[
+        bool, typer.Option("--split", help="Measure where a round's time goes and stop.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Append every lap to this JSONL file.")] = None,
     record: Annotated[Path | None, typer.Option(help="Keep the final JSON here.")] = None,
     figure: Annotated[
@@ -81,8 +88,8 @@ def bench(
     """Race methods and peers on the same prompts; ratios with their spread, then one JSON line."""
     if limit < 1 or repeats < 1 or batch < 1:
         raise UserError("--limit, --repeats and --batch are whole numbers >= 1")
-    if costs and rules:
-        raise UserError("--costs and --rules each measure one thing: give one of them")
+    if costs + rules + split > 1:
+        raise UserError("--costs, --rules and --split each measure one thing: give one of them")
     if costs or rules:
         pair = opt.load(
             target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
@@ -108,16 +115,19 @@ def bench(
     def say(line: str) -> None:
         typer.echo(line, err=True)
 
+    peer = {"peer_dtype": peer_dtype, "peer_weights": peer_weights} if peers else {}
+    run = {"pair": pair.description, "task": task, "gamma": gamma, "seed": seed} | peer
     with contestants(
         pair, _names(methods), _names(peers), block, (target, draft), options, say
     ) as racers:
+        if split:
+            finish(print_split(pair, racers, questions, params) | run, record)
+            return
         report = race(racers, questions, params, repeats, out)
     print_report(report, pair)
     if figure is not None:
         save(report, pair.description, figure)
-    peer = {"peer_dtype": peer_dtype, "peer_weights": peer_weights} if peers else {}
-    run = {"task": task, "gamma": gamma, "seed": seed} | peer
-    finish(report.to_json() | {"pair": pair.description} | run, record)
+    finish(report.to_json() | run, record)
     if report.failed:
         for error in report.failed.values():
             typer.echo(f"error: {error}", err=True)
@@ -198,6 +208,44 @@ def print_rules(pair: ModelPair, gamma: int | Literal["auto"]) -> dict[str, Any]
         "rule_ms": {cost.name: 1e3 * cost.seconds for cost in found},
         "gamma": gamma,
         "vocabulary": pair.target.vocab_size,
+    }
+
+
+def print_split(
+    pair: ModelPair, racers: Sequence[Contestant], questions: Sequence[str], params: SamplingParams
+) -> dict[str, Any]:
+    """Where a round's time goes, method by method; returns it."""
+    ours = [racer for racer in racers if isinstance(racer, Ours)]
+    if len(ours) < len(racers):
+        raise UserError("peers cannot be split: drop --peers")
+    prompts = [encode(pair, question) for question in questions]
+    found = [
+        split_rounds(
+            *(racer.name, racer.method, racer.engine.models, racer.engine.vocabulary),
+            *(prompts, params, racer.batch),
+        )
+        for racer in ours
+    ]
+    table = Table("method", "rounds", "batch", "draft ms", "target ms", "engine ms", "share")
+    for each in found:
+        table.add_row(
+            each.name,
+            str(each.rounds),
+            f"{each.requests:.1f}",
+            f"{each.draft_ms:.2f}",
+            f"{each.target_ms:.2f}",
+            f"{each.engine_ms:.2f}",
+            f"{each.engine_share:.1%}",
+        )
+    console = Console()
+    console.print(f"{pair.description}; a round, on average; {machine()}")
+    console.print(table)
+    return {
+        "split": [each.to_json() for each in found],
+        "temperature": params.temperature,
+        "prompts": len(prompts),
+        "max_tokens": params.max_tokens,
+        "batch": ours[0].batch,
     }
 
 

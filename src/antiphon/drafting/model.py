@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from antiphon.drawing import draw
 from antiphon.models.base import Extension, LanguageModel
 from antiphon.request import Request, Steps, ask
 from antiphon.rules.base import Block
 from antiphon.rules.evidence import entropy
-from antiphon.sampling import Context, distribution, draw
+from antiphon.sampling import Context, Distributions, favourites
 
 
 class DraftModel:
@@ -19,7 +20,7 @@ class DraftModel:
 
     At temperature 0 one chain is the draft's argmax path; with several chains, chain ``c``
     starts with the draft's ``c``-th best token (without that they would all be the same).
-    Both are deterministic, so their q is one-hot.
+    Both are deterministic, so their blocks carry no q.
 
     Args:
         model: the draft.
@@ -50,13 +51,14 @@ class DraftModel:
         greedy = request.params.greedy
         # At temperature 0 q is one-hot: how sure the draft is shows at temperature 1.
         self._open = replace(request.params, temperature=1.0) if greedy else request.params
-        self._opens = greedy and (beliefs or confidence > 0 or adaedl > 0)
+        self._thinks = not greedy or beliefs or confidence > 0 or adaedl > 0
         self.tree = model.new_tree(request.longest)
         self._node_of: dict[int, int] = {}
 
     def propose(self, context: Context, gamma: int) -> Steps[Block]:
+        params = self.request.params
         # 1. Read what the text has gained since the last block.
-        unread = (context.prompt + context.output)[self.tree.length :]
+        unread = context.since(self.tree.length)
         scores = yield from ask(Extension(self.model, self.tree, unread))
         self.tree.commit(scores.nodes[-1])
 
@@ -66,14 +68,20 @@ class DraftModel:
         for depth in range(gamma):
             # 2. Draw one token per chain; chains that drew the same token go on together.
             contexts = [tip.context for tip in tips]
-            q = distribution(scores.logits, self.request.params, contexts)
-            belief = distribution(scores.logits, self._open, contexts) if self._opens else q
+            thoughts = Distributions(scores.logits, self._open, contexts) if self._thinks else None
+            best = favourites(scores.logits, params, contexts) if params.greedy else []
             grown: dict[int, _Tip] = {}
-            for tip, q_row, thought, logits in zip(tips, q, belief, scores.logits, strict=True):
-                if self._unsure(thought):
+            for i, tip in enumerate(tips):
+                thought = thoughts[i] if thoughts else None
+                if thought is not None and self._unsure(thought):
                     continue
-                for token, source in self._draws(q_row, logits, tip.chains, root=depth == 0):
-                    child = block.add(tip.row, token, source, thought)
+                if best:
+                    drawn = _ranked(best[i], scores.logits[i], 1 if depth else tip.chains)
+                else:
+                    assert thought is not None
+                    drawn = self._draws(thought, tip.chains)
+                for token in drawn:
+                    child = block.add(tip.row, token, thought)
                     if child not in grown:
                         after = tip.context.then((token,))
                         grown[child] = _Tip(child + 1, tip.node, after, chains=0)
@@ -95,7 +103,7 @@ class DraftModel:
             for child, node in zip(alive, scores.nodes, strict=True):
                 grown[child].node = self._node_of[child] = node
             tips = [grown[c] for c in alive]
-        return block.finish(self.model.vocab_size, self.beliefs)
+        return block.finish(params.greedy, self.beliefs)
 
     def settle(self, accepted: tuple[int, ...]) -> None:
         read = [self._node_of[child] for child in accepted if child in self._node_of]
@@ -110,18 +118,8 @@ class DraftModel:
             return False
         return 1 - math.sqrt(_ADAEDL * float(entropy(thought))) < self.adaedl
 
-    def _draws(
-        self, q: torch.Tensor, logits: torch.Tensor, count: int, root: bool
-    ) -> list[tuple[int, torch.Tensor]]:
-        """`count` draws after one prefix: pairs (token, the distribution it came from)."""
-        if not self.request.params.greedy:
-            return [(draw(q, self.request.randomness.uniform()), q) for _ in range(count)]
-        best = int(q.argmax())
-        if not root or count == 1:
-            return [(best, q)]
-        ranked = logits.topk(min(count, len(logits))).indices.tolist()
-        others = [token for token in ranked if token != best][: count - 1]
-        return [(best, q), *((token, _one_hot(token, q)) for token in others)]
+    def _draws(self, q: torch.Tensor, count: int) -> list[int]:
+        return [draw(q, self.request.randomness.uniform()) for _ in range(count)]
 
 
 @dataclass(slots=True)
@@ -141,10 +139,9 @@ class _Draft:
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     draws: list[list[tuple[int, int]]] = field(default_factory=lambda: [[]])
-    q: list[torch.Tensor] = field(default_factory=list)
-    thoughts: list[torch.Tensor] = field(default_factory=list)
+    thoughts: list[torch.Tensor | None] = field(default_factory=list)
 
-    def add(self, row: int, token: int, q: torch.Tensor, thought: torch.Tensor) -> int:
+    def add(self, row: int, token: int, thought: torch.Tensor | None) -> int:
         """Record a draw at `row`; returns the token's index, an old one if it is there."""
         child = next((c for c, _ in self.draws[row] if self.tokens[c] == token), None)
         if child is None:
@@ -152,23 +149,28 @@ class _Draft:
             self.tokens.append(token)
             self.parents.append(row)
             self.draws.append([])
-        self.draws[row].append((child, len(self.q)))
-        self.q.append(q)
+        self.draws[row].append((child, len(self.thoughts)))
         self.thoughts.append(thought)
         return child
 
-    def finish(self, vocab_size: int, beliefs: bool) -> Block:
-        q = torch.stack(self.q) if self.q else torch.empty(0, vocab_size)
-        belief = torch.stack(self.thoughts) if beliefs and self.thoughts else None
-        draws = tuple(map(tuple, self.draws))
-        return Block(tuple(self.tokens), tuple(self.parents), draws, q, belief)
+    def finish(self, greedy: bool, beliefs: bool) -> Block:
+        thoughts = tuple(thought for thought in self.thoughts if thought is not None)
+        return Block(
+            tokens=tuple(self.tokens),
+            parents=tuple(self.parents),
+            draws=tuple(map(tuple, self.draws)),
+            q=None if greedy else thoughts,
+            belief=thoughts if greedy and beliefs else None,
+        )
 
 
 _ADAEDL = 0.2
 """The factor of the entropy in AdaEDL's bound."""
 
 
-def _one_hot(token: int, like: torch.Tensor) -> torch.Tensor:
-    row = torch.zeros_like(like)
-    row[token] = 1.0
-    return row
+def _ranked(best: int, logits: torch.Tensor, count: int) -> list[int]:
+    """The `count` best tokens of a row ``[V]``, beginning with the one that sampling prefers."""
+    if count == 1:
+        return [best]
+    ranked = logits.topk(min(count, len(logits))).indices.tolist()
+    return [best, *[token for token in ranked if token != best][: count - 1]]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from antiphon.api import make_engine, needs_costs
+from antiphon.drawing import derived_seed
 from antiphon.engine import Engine
 from antiphon.errors import UserError
 from antiphon.eval.data import DataSet
@@ -23,7 +24,6 @@ from antiphon.methods import Method
 from antiphon.models.pair import ModelPair
 from antiphon.params import SamplingParams
 from antiphon.result import Result
-from antiphon.sampling import derived_seed
 
 SLICE_BATCHES = 4
 """A slice is this many batches: at its end requests run out, which costs every method alike."""

@@ -10,7 +10,7 @@ from antiphon.methods.base import Models
 from antiphon.models.base import Extension, LanguageModel
 from antiphon.params import SamplingParams
 from antiphon.request import Commit, Provenance, Request, Steps, ask
-from antiphon.sampling import Context, distribution, draw
+from antiphon.sampling import Context, choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,7 @@ def write(model: LanguageModel, who: Provenance, request: Request) -> Steps[None
         scores = yield from ask(Extension(model, tree, unread))
         tree.commit(scores.nodes[-1])
 
-        p = distribution(scores.logits, request.params, [context])
-        token = draw(p[0], request.randomness.uniform())
+        (token,) = choose(scores.logits, request.params, [context], request.randomness)
         yield Commit((token,), (who,), scores.logits)
 
         context = context.then((token,))

@@ -18,6 +18,7 @@ import torch
 from antiphon.arbiter.features import features
 from antiphon.arbiter.policy import Policy, load
 from antiphon.drafting.model import DraftModel
+from antiphon.drawing import Randomness
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
 from antiphon.methods.loop import chain_judge, speculate
@@ -28,7 +29,6 @@ from antiphon.rules.arbiter import Arbiter
 from antiphon.rules.evidence import Evidence
 from antiphon.rules.exact import Exact
 from antiphon.rules.judge import Rules
-from antiphon.sampling import Randomness
 
 
 @dataclass(frozen=True, slots=True)

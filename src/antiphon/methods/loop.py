@@ -14,9 +14,9 @@ from antiphon.models.tree import KVTree
 from antiphon.request import Commit, Provenance, Request, Steps, ask
 from antiphon.rules.base import Block, Verdict
 from antiphon.rules.evidence import Evidence
-from antiphon.rules.exact import exact
+from antiphon.rules.exact import exact, greedy
 from antiphon.rules.judge import Rules, judge
-from antiphon.sampling import Context, distribution
+from antiphon.sampling import Context, Distributions, distribution, favourites, one_hot
 
 Judge = Callable[[Block, torch.Tensor, list[Context]], Verdict]
 """Judges a block, given the target's logits ``[K + 1, V]`` and the history at each row."""
@@ -30,23 +30,24 @@ def speculate(
     context = Context(request.prompt)
     while True:
         # 1. Draft. Tokens past the output's end would be drafted for nothing.
-        gamma = min(length.next(), request.room(len(context.output)) - 1)
+        gamma = min(length.next(), request.room(context.written) - 1)
         block = (yield from drafter.propose(context, gamma)) if gamma > 0 else EMPTY
 
         # 2. Score what the target has not read yet and the whole block, in one pass.
-        unread = (context.prompt + context.output)[tree.length :]
+        unread = context.since(tree.length)
         scores = yield from ask(verification(target, tree, unread, block))
 
         # 3. Judge: an acceptable path of the block stands, and one more token.
         verdict = judge(block, scores.logits, hypothetical(context, block))
         kept = tuple(block.tokens[i] for i in verdict.accepted)
-        rows = [0, *(i + 1 for i in verdict.accepted)]
+        rows = (0, *(i + 1 for i in verdict.accepted))
         drafted: list[Provenance] = ["draft"] * len(kept)
         own: Provenance = verdict.provenance if block.tokens else "target"
         yield Commit(
             tokens=(*kept, verdict.token),
             provenance=(*drafted, own),
-            logits=scores.logits[rows],
+            logits=scores.logits,
+            rows=rows,
             proposed=block.tokens,
             notes=verdict.notes,
         )
@@ -63,7 +64,9 @@ def exact_judge(request: Request) -> Judge:
     """The exact rule, for chains and trees."""
 
     def decide(block: Block, logits: torch.Tensor, contexts: list[Context]) -> Verdict:
-        p = distribution(logits, request.params, contexts)
+        if request.params.greedy:
+            return greedy(block, favourites(logits, request.params, contexts))
+        p = Distributions(logits, request.params, contexts)
         return exact(block, p, request.randomness)
 
     return decide
@@ -75,23 +78,24 @@ def chain_judge(
     asked: Callable[[Evidence, int, bool], None] | None = None,
 ) -> Judge:
     """A composition of rules, for chains; `asked`: see `rules.judge.judge`."""
-    greedy = request.params.greedy
-    opened = replace(request.params, temperature=1.0) if greedy else request.params
+    at_zero = request.params.greedy
+    opened = replace(request.params, temperature=1.0) if at_zero else request.params
 
     def decide(block: Block, logits: torch.Tensor, contexts: list[Context]) -> Verdict:
         p = distribution(logits, request.params, contexts)
         if not block.tokens:
             return exact(block, p, request.randomness)
-        P = distribution(logits, opened, contexts) if greedy else p
-        Q = block.q if block.belief is None else block.belief
         tokens = torch.tensor(block.tokens, device=p.device)
-        evidence = Evidence(tokens, p, block.q, P, Q, greedy)
+        q = one_hot(tokens, p.shape[-1]) if block.q is None else torch.stack(block.q)
+        P = distribution(logits, opened, contexts) if at_zero else p
+        Q = q if block.belief is None else torch.stack(block.belief)
+        evidence = Evidence(tokens, p, q, P, Q, at_zero)
         return judge(rules, evidence, request.randomness, asked)
 
     return decide
 
 
-EMPTY = Block((), (), ((),), torch.empty(0, 0))
+EMPTY = Block((), (), ((),))
 """A block without drafts: the round is a plain target pass."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from antiphon.sampling import Randomness
+from antiphon.drawing import Randomness
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

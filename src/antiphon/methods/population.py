@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from antiphon.drawing import Randomness, draw, draw_rows
 from antiphon.methods.base import Models
 from antiphon.methods.branches import Branches, settle
 from antiphon.methods.particle import Draft, Particle
@@ -22,7 +23,7 @@ from antiphon.methods.particles import (
     normalised,
 )
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask, judge
-from antiphon.sampling import Context, Randomness, distribution, draw, draw_rows
+from antiphon.sampling import Context, distribution
 
 
 class Population:
@@ -261,8 +262,7 @@ class Population:
     def _judged(
         self, logits: torch.Tensor, rows: Sequence[int], tokens: Sequence[int]
     ) -> tuple[Judged, ...]:
-        mine = logits[list(rows[: len(tokens)])]
-        return judge(mine, tokens, self.request.params.logprobs)
+        return judge(logits, tokens, self.request.params.logprobs, rows[: len(tokens)])
 
     def _context(self, particle: Particle, drafted: Sequence[int]) -> Context:
         return Context(self.request.prompt, (*particle.tokens, *drafted))

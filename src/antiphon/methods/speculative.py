@@ -92,7 +92,7 @@ class Speculative:
 
     def _drafter(self, request: Request, models: Models) -> Drafter:
         if self.drafter == "ngram":
-            return NGram(models.target.vocab_size, longest=self.ngram)
+            return NGram(longest=self.ngram)
         assert models.draft is not None
         return DraftModel(
             models.draft,

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 import torch
 
+from antiphon.drawing import draw
 from antiphon.methods.branches import Branches
 from antiphon.methods.grounding import Grounding
 from antiphon.models.base import Capture, Extension, LanguageModel
 from antiphon.request import Request, Steps, ask
-from antiphon.sampling import Context, distribution, draw, logprobs_of
+from antiphon.sampling import Context, distribution, logprobs_of
 
 BREAK = "\n\n"
 

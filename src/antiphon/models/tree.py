@@ -36,7 +36,9 @@ class Slots(Protocol):
 class KVTree:
     """Topology of one request in one model, over optional `Slots`.
 
-    A model without a cache (a lookup table, say) uses a tree without storage.
+    A model without a cache (a lookup table, say) uses a tree without storage. While the crown
+    is a chain, as it is without forks, no table of ancestors is kept: a node sees those before
+    it.
 
     Attributes:
         tip: the node at the trunk's end (`ROOT` while the trunk is empty).
@@ -88,6 +90,95 @@ class KVTree:
         if len(parents) != len(tokens):
             raise ValueError(f"{len(parents)} parents for {len(tokens)} tokens")
         first = self.next_node
+        if not self._grow_chain(parents, tokens):
+            self._grow_tree(parents, tokens)
+        if self.storage is not None:
+            self.storage.reserve(self.slots)
+        return range(first, self.next_node)
+
+    def commit(self, node: int) -> None:
+        """Bury the path to `node` in the trunk; only `node`'s descendants stay in the crown."""
+        if node == self.tip:
+            return
+        index = self._index(node)
+        if self._is_chain:
+            # The path lies where the trunk ends, and what stays follows it: nothing moves.
+            self._trunk += self._tokens[: index + 1]
+            self._cut(slice(index + 1, None))
+        else:
+            path = np.flatnonzero(self._ancestors[index, : len(self._nodes)]).tolist()
+            below = self._ancestors[: len(self._nodes), index].copy()
+            below[index] = False
+            self._compact(path, np.flatnonzero(below).tolist())
+        self.tip = node
+
+    def prune(self, keep: Iterable[int] = ()) -> None:
+        """Drop every crown node that is not in `keep` or an ancestor of one that is."""
+        kept = [self._index(node) for node in keep if node != self.tip]
+        if self._is_chain or not kept:
+            self._is_chain = True
+            self._cut(slice(max(kept, default=-1) + 1))
+            return
+        alive = self._ancestors[kept, : len(self._nodes)].any(0)
+        self._compact([], np.flatnonzero(alive).tolist())
+
+    def path(self, node: int) -> list[int]:
+        """The tokens from the beginning of the trunk to `node`, that one included."""
+        if node == self.tip:
+            return list(self._trunk)
+        index = self._index(node)
+        if self._is_chain:
+            return self._trunk + self._tokens[: index + 1]
+        row = self._ancestors[index, : len(self._nodes)]
+        return self._trunk + [self._tokens[i] for i in np.flatnonzero(row).tolist()]
+
+    def positions(self, count: int) -> list[int]:
+        """Text positions of the newest `count` nodes."""
+        return self._positions[len(self._positions) - count :]
+
+    def visible(self, count: int, window: int | None = None) -> npt.NDArray[np.bool_] | None:
+        """Which slots the newest `count` nodes see: bool ``[count, slots]``, or None for all.
+
+        Args:
+            count: number of newest nodes, the rows.
+            window: sliding-window size; slots at `window` or more positions back are hidden.
+        """
+        crowded = window is not None and max(self.positions(count)) >= window
+        if count == 1 and self._is_chain and not crowded:
+            return None
+        size = len(self._nodes)
+        seen = np.ones((count, self.slots), dtype=np.bool_)
+        if self._is_chain:
+            seen[:, self.length :] = np.tri(count, size, size - count, dtype=np.bool_)
+        else:
+            seen[:, self.length :] = self._ancestors[size - count : size, :size]
+        if crowded and window is not None:
+            mine = np.asarray(self.positions(count))[:, None]
+            theirs = np.asarray([*range(self.length), *self._positions])[None, :]
+            seen &= mine - theirs < window
+        return seen
+
+    def _index(self, node: int) -> int:
+        if node not in self._slot_of:
+            raise ValueError(f"node {node} is not in the crown")
+        return self._slot_of[node]
+
+    def _grow_chain(self, parents: Sequence[int], tokens: Sequence[int]) -> bool:
+        """Add tokens that lengthen a chain, all at once; False: these do not."""
+        count, first, size = len(tokens), self.next_node, len(self._nodes)
+        top = self._nodes[-1] if self._nodes else self.tip
+        if not self._is_chain or tuple(parents) != (top, *range(first, first + count - 1)):
+            return False
+        names, place = range(first, first + count), self.slots
+        self._nodes += names
+        self._tokens += tokens
+        self._parents += parents
+        self._positions += range(place, place + count)
+        self._slot_of.update(zip(names, range(size, size + count), strict=True))
+        self.next_node += count
+        return True
+
+    def _grow_tree(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
         self._make_room(len(self._nodes) + len(tokens))
         for parent, token in zip(parents, tokens, strict=True):
             index = len(self._nodes)
@@ -110,70 +201,22 @@ class KVTree:
             self._positions.append(position)
             self._slot_of[self.next_node] = index
             self.next_node += 1
-        if self.storage is not None:
-            self.storage.reserve(self.slots)
-        return range(first, self.next_node)
-
-    def commit(self, node: int) -> None:
-        """Bury the path to `node` in the trunk; only `node`'s descendants stay in the crown."""
-        if node == self.tip:
-            return
-        index = self._index(node)
-        path = np.flatnonzero(self._ancestors[index, : len(self._nodes)]).tolist()
-        below = self._ancestors[: len(self._nodes), index].copy()
-        below[index] = False
-        self._compact(path, np.flatnonzero(below).tolist())
-        self.tip = node
-
-    def prune(self, keep: Iterable[int] = ()) -> None:
-        """Drop every crown node that is not in `keep` or an ancestor of one that is."""
-        alive = np.zeros(len(self._nodes), dtype=np.bool_)
-        for node in keep:
-            if node != self.tip:
-                alive |= self._ancestors[self._index(node), : len(self._nodes)]
-        self._compact([], np.flatnonzero(alive).tolist())
-
-    def path(self, node: int) -> list[int]:
-        """The tokens from the beginning of the trunk to `node`, that one included."""
-        if node == self.tip:
-            return list(self._trunk)
-        row = self._ancestors[self._index(node), : len(self._nodes)]
-        return self._trunk + [self._tokens[i] for i in np.flatnonzero(row).tolist()]
-
-    def positions(self, count: int) -> list[int]:
-        """Text positions of the newest `count` nodes."""
-        return self._positions[len(self._positions) - count :]
-
-    def visible(self, count: int, window: int | None = None) -> npt.NDArray[np.bool_] | None:
-        """Which slots the newest `count` nodes see: bool ``[count, slots]``, or None for all.
-
-        Args:
-            count: number of newest nodes, the rows.
-            window: sliding-window size; slots at `window` or more positions back are hidden.
-        """
-        crowded = window is not None and max(self.positions(count)) >= window
-        if count == 1 and self._is_chain and not crowded:
-            return None
-        size = len(self._nodes)
-        seen = np.ones((count, self.slots), dtype=np.bool_)
-        seen[:, self.length :] = self._ancestors[size - count : size, :size]
-        if crowded and window is not None:
-            mine = np.asarray(self.positions(count))[:, None]
-            theirs = np.asarray([*range(self.length), *self._positions])[None, :]
-            seen &= mine - theirs < window
-        return seen
-
-    def _index(self, node: int) -> int:
-        if node not in self._slot_of:
-            raise ValueError(f"node {node} is not in the crown")
-        return self._slot_of[node]
 
     def _make_room(self, size: int) -> None:
-        old = len(self._ancestors)
+        """A table for `size` nodes that holds those of the crown."""
+        old, used = len(self._ancestors), len(self._nodes)
         if size > old:
             grown = np.zeros((2 * size, 2 * size), dtype=np.bool_)
             grown[:old, :old] = self._ancestors
             self._ancestors = grown
+        if self._is_chain:
+            self._ancestors[:used] = np.tri(used, len(self._ancestors), dtype=np.bool_)
+
+    def _cut(self, kept: slice) -> None:
+        """Keep a stretch of a chain; its nodes stay where they lie."""
+        for column in (self._tokens, self._nodes, self._parents, self._positions):
+            column[:] = column[kept]
+        self._slot_of = {node: index for index, node in enumerate(self._nodes)}
 
     def _compact(self, path: list[int], kept: list[int]) -> None:
         """Lay the slots anew: trunk, then `path` (which joins it), then `kept`."""

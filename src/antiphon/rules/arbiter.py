@@ -9,8 +9,8 @@ import torch
 
 from antiphon.arbiter.features import features
 from antiphon.arbiter.policy import Policy
+from antiphon.drawing import Randomness
 from antiphon.rules.evidence import Evidence
-from antiphon.sampling import Randomness
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,26 +24,24 @@ class Block:
         draws: for each of the ``K + 1`` rows, pairs (index of the token drawn, row of `q` it
             was drawn from). Chains that drew the same token share it, and both draws are
             listed: an exact rule needs every one.
-        q: float32 ``[Q, V]``, the very distributions the draws were made from; one-hot for a
-            deterministic drafter.
-        belief: what the draft thought before temperature 0 made `q` one-hot, ``[Q, V]``; None
-            where it was not asked for, or where `q` is all there is.
+        q: the very distributions the draws were made from, ``Q`` rows of float32 ``[V]``; None
+            for a deterministic drafter, whose rows are one-hot on the tokens drawn.
+        belief: what a draft model thought before temperature 0 made it deterministic, ``Q``
+            rows of ``[V]``; None where it was not asked for, or where `q` is all there is.
     """
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     draws: tuple[tuple[tuple[int, int], ...], ...]
-    q: torch.Tensor
-    belief: torch.Tensor | None = None
+    q: tuple[torch.Tensor, ...] | None = None
+    belief: tuple[torch.Tensor, ...] | None = None
 
     @staticmethod
-    def chain(
-        tokens: tuple[int, ...], q: torch.Tensor, belief: torch.Tensor | None = None
-    ) -> Block:
-        """A block of one chain; `q` is ``[K, V]``, row ``k`` for token ``k``."""
+    def chain(tokens: tuple[int, ...]) -> Block:
+        """One chain of a deterministic drafter."""
         count = len(tokens)
         draws = tuple(((k, k),) for k in range(count))
-        return Block(tokens, tuple(range(count)), (*draws, ()), q, belief)
+        return Block(tokens, tuple(range(count)), (*draws, ()))
 
     def __len__(self) -> int:
         return len(self.tokens)

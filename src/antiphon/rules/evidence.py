@@ -77,6 +77,6 @@ def divergence(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 
 def normalised(weights: torch.Tensor, otherwise: torch.Tensor) -> torch.Tensor:
-    """`weights` ``[V]`` over their sum; `otherwise` where they have no mass."""
+    """`weights` ``[V]`` over their sum, in place; `otherwise` where they have no mass."""
     total = float(weights.sum())
-    return weights / total if total > 0 else otherwise
+    return weights.div_(total) if total > 0 else otherwise

@@ -8,14 +8,16 @@ Algorithm 2; Yang et al. 2024, multi-candidate speculative decoding, 2401.06706)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
+from antiphon.drawing import Randomness, draw
 from antiphon.rules.base import Acceptance, Block, Verdict
-from antiphon.rules.evidence import Evidence
-from antiphon.sampling import Randomness, draw
+from antiphon.rules.evidence import Evidence, normalised
+from antiphon.sampling import Distributions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,13 @@ class Exact:
         return Acceptance(evidence.px, lambda k: residual(evidence.p[k], evidence.q[k]))
 
 
-def exact(block: Block, p: torch.Tensor, randomness: Randomness) -> Verdict:
+def exact(block: Block, p: Distributions | torch.Tensor, randomness: Randomness) -> Verdict:
     """Judge a block.
 
     Args:
         block: the drafts.
-        p: the target's distributions ``[K + 1, V]``, through the same pipeline as the
-            block's q.
+        p: the target's distributions, ``K + 1`` rows of ``[V]``, through the same pipeline as
+            the block's q.
         randomness: the request's stream; one uniform per draw judged, one for the last token.
     """
     accepted: list[int] = []
@@ -43,12 +45,14 @@ def exact(block: Block, p: torch.Tensor, randomness: Randomness) -> Verdict:
     while True:
         left = p[row]
         for token, source in block.draws[row]:
-            x, q = block.tokens[token], block.q[source]
-            if randomness.uniform() * float(q[x]) < float(left[x]):
+            x = block.tokens[token]
+            q = None if block.q is None else block.q[source]
+            chance = 1.0 if q is None else float(q[x])
+            if randomness.uniform() * chance < float(left[x]):
                 accepted.append(token)
                 row = token + 1
                 break
-            left = residual(left, q)
+            left = without(left, x) if q is None else residual(left, q)
         else:
             judged_none = not block.draws[row]
             return Verdict(
@@ -58,9 +62,33 @@ def exact(block: Block, p: torch.Tensor, randomness: Randomness) -> Verdict:
             )
 
 
+def greedy(block: Block, best: Sequence[int]) -> Verdict:
+    """The exact rule at temperature 0, where p and q are one-hot: equal tokens stand.
+
+    Args:
+        block: drafts of a deterministic drafter.
+        best: the target's token at each of the ``K + 1`` rows.
+    """
+    accepted: list[int] = []
+    row = 0
+    while True:
+        drawn = [token for token, _ in block.draws[row]]
+        same = next((token for token in drawn if block.tokens[token] == best[row]), None)
+        if same is None:
+            who: Literal["bonus", "correction"] = "correction" if drawn else "bonus"
+            return Verdict(tuple(accepted), best[row], who)
+        accepted.append(same)
+        row = same + 1
+
+
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """What p has left after a draw from q was refused: ``max(p - q, 0)``, normalised, ``[V]``."""
-    left = (p - q).clamp_min_(0)
-    total = float(left.sum())
     # p = q up to rounding: a refusal then has probability zero, and p itself is the limit.
-    return left / total if total > 0 else p
+    return normalised((p - q).clamp_min_(0), otherwise=p)
+
+
+def without(p: torch.Tensor, x: int) -> torch.Tensor:
+    """`residual` after a q that is one-hot on x: p without x, normalised, ``[V]``."""
+    left = p.clone()
+    left[x] = 0.0
+    return normalised(left, otherwise=p)

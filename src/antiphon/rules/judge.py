@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from antiphon.drawing import Randomness, draw
 from antiphon.rules.base import BaseRule, Rescue, Verdict, Veto
 from antiphon.rules.evidence import Evidence
-from antiphon.sampling import Randomness, draw
 
 
 @dataclass(frozen=True, slots=True)
