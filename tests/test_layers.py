@@ -8,7 +8,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 LAYERS = [
-    ["errors"],
+    ["errors", "cache"],
     ["params", "models.pool", "drawing"],
     ["models.tree"],
     ["models.base", "sampling", "detokenizer"],

@@ -7,7 +7,6 @@ ratio of a draft pass to a target pass.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from antiphon.cache import cache_home, mark
 from antiphon.models.base import Extension, LanguageModel
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -138,15 +138,9 @@ def machine() -> str:
     return f"{name}, {features}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
-def cache_home() -> Path:
-    """Where antiphon keeps what it can make again."""
-    home = os.environ.get("ANTIPHON_CACHE")
-    return Path(home) if home else Path.home() / ".cache" / "antiphon"
-
-
 def _profile_folder() -> Path:
     return cache_home() / "costs"
 
 
 def _fingerprint(*parts: str) -> str:
-    return hashlib.sha256("\n".join((*parts, machine())).encode()).hexdigest()[:20]
+    return mark(*parts, machine())

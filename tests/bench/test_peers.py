@@ -19,7 +19,7 @@ from tests.cli.run import antiphon
 
 from antiphon.bench.figure import save
 from antiphon.bench.laps import Lap, PeerError
-from antiphon.bench.peers.dense import dense_folder, mark
+from antiphon.bench.peers.dense import dense_folder
 from antiphon.bench.peers.engines import KINDS, WORKERS
 from antiphon.bench.peers.process import Process
 from antiphon.bench.race import race
@@ -304,7 +304,7 @@ def test_a_plain_folder_is_its_own_dense_copy_and_others_are_written_once(
     said: list[str] = []
     copies = {dense_folder("packed", said.append) for _ in range(2)}
     (copy,) = copies
-    assert copy == tmp_path / "dense" / mark(found)
+    assert copy == tmp_path / "dense" / found.mark()
     assert len(said) == 1
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
         p.name for p in copy.iterdir()

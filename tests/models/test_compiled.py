@@ -260,6 +260,94 @@ def test_an_unknown_precision_is_refused(folder: Path) -> None:
         store.stored(saved("llama", folder), "float16")
 
 
+def prompts_of(model: GraphModel, texts: list[tuple[int, ...]]) -> list[Extension]:
+    return [Extension(model, model.new_tree(8), text) for text in texts]
+
+
+def counted(model: GraphModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens go through the graph, pass by pass."""
+    seen: list[int] = []
+    run = model.run
+
+    def watched(inputs: layout.Inputs) -> tuple[torch.Tensor, ...]:
+        seen.append(inputs.tokens.size)
+        return run(inputs)
+
+    monkeypatch.setattr(model, "run", watched)
+    return seen
+
+
+def test_a_beginning_that_live_texts_share_is_read_once(
+    llama: GraphModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one batch and across batches; scores are those of a text alone."""
+    seen = counted(llama, monkeypatch)
+    shots = tuple(torch.randint(3, 97, (40,)).tolist())
+    texts = [shots + tuple(range(5, 5 + n)) for n in (3, 25, 3, 9)]
+    asks = prompts_of(llama, texts[:3])
+    first = llama.forward(asks)
+    assert seen == [43, 25, 3]
+    for ask, scores in zip(asks, first, strict=True):
+        ask.tree.commit(scores.nodes[-1])
+    (late,) = llama.forward(prompts_of(llama, texts[3:]))
+    assert seen[3:] == [9]
+    for text, scores in zip(texts, [*first, late], strict=True):
+        close(scores.logits, reference("llama", list(text))[-1:])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_texts_that_share_slots_never_disturb_each_other(
+    llama: GraphModel, data: st.DataObject
+) -> None:
+    """One of them drops what it read, drafts and rejects, or ends: the others score on."""
+    shared = tuple(data.draw(st.lists(st.integers(3, 96), min_size=20, max_size=40)))
+    texts: list[list[int]] = []
+    trees: list[KVTree] = []
+    for _ in range(data.draw(st.integers(2, 4))):
+        own = data.draw(st.lists(st.integers(3, 96), min_size=1, max_size=20))
+        text = [*shared, *own]
+        # Some read a few drafts after the prompt in the same pass, and refuse them.
+        drafts = data.draw(st.lists(st.integers(3, 96), max_size=4))
+        tree = llama.new_tree(8)
+        rows = tuple(range(len(text) - 1, len(text) + len(drafts)))
+        (scores,) = llama.forward([Extension(llama, tree, (*text, *drafts), rows=rows)])
+        if data.draw(st.booleans()):
+            tree.prune()  # Nothing of it stands; the next pass reads the text anew.
+            (scores,) = llama.forward([Extension(llama, tree, tuple(text))])
+            tree.commit(scores.nodes[-1])
+        else:
+            tree.commit(scores.nodes[len(text) - 1])
+            tree.prune()
+        texts.append(text)
+        trees.append(tree)
+    if data.draw(st.booleans()):
+        del trees[0], texts[0], tree, scores
+        gc.collect()
+    asks = [Extension(llama, tree, (7, 8)) for tree in trees]
+    for text, scores in zip(texts, llama.forward(asks), strict=True):
+        close(scores.logits, reference("llama", [*text, 7, 8])[-1:])
+
+
+def test_a_scored_beginning_is_read_by_the_text_itself(
+    llama: GraphModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tuple(torch.randint(3, 97, (40,)).tolist())
+    keep = prompts_of(llama, [text])
+    (scores,) = llama.forward(keep)
+    keep[0].tree.commit(scores.nodes[-1])
+    seen = counted(llama, monkeypatch)
+    ask = Extension(llama, llama.new_tree(8), text, rows=tuple(range(30, 40)))
+    (scores,) = llama.forward([ask])
+    assert seen == [10]
+    close(scores.logits, reference("llama", list(text))[30:])
+    watched = Extension(llama, llama.new_tree(8), text, attention=Capture(2))
+    (scores,) = llama.forward([watched])
+    assert seen[1:] == [40]
+    assert scores.attention is not None
+    assert scores.attention.shape == (2, 40, 40)
+
+
 @given(st.data())
 def test_slots_follow_any_commit_and_prune(data: st.DataObject) -> None:
     """A surviving node's number never changes: nothing is moved, only the order is."""

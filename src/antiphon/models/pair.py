@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from antiphon.errors import UserError
-from antiphon.models import linear, source
+from antiphon.models import linear, packed, source
 from antiphon.models.base import Extension, LoadedModel
 from antiphon.models.compiled.traced import NotTraceableError, TracedModel
 from antiphon.models.hf import HFModel, model_name
@@ -198,18 +198,18 @@ def _loaded(
         from antiphon.models.compiled import openvino
 
         return openvino.load(found, precision, real_tokens, say)
-    on_cpu = options.torch_device.type == "cpu"
-    dtype = linear.activation_dtype(precision) if on_cpu else DTYPES[precision]
-    module = source.load(found, dtype, options.torch_device)
-    if on_cpu:
-        linear.prepare_linears(module, precision)
-        if options.engine != "eager":
-            try:
-                return TracedModel(module, model_name(found.name), real_tokens, precision)
-            except NotTraceableError as error:
-                if options.engine == "traced":
-                    raise UserError(f"{found.name}: {error}: use --engine eager") from error
-    return HFModel(module, model_name(found.name), real_tokens, precision)
+    name = model_name(found.name)
+    if options.torch_device.type != "cpu":
+        module = source.load(found, DTYPES[precision], options.torch_device)
+        return HFModel(module, name, real_tokens, precision)
+    module = packed.prepared(found, precision, say)
+    if options.engine != "eager":
+        try:
+            return TracedModel(module, name, real_tokens, precision)
+        except NotTraceableError as error:
+            if options.engine == "traced":
+                raise UserError(f"{found.name}: {error}: use --engine eager") from error
+    return HFModel(module, name, real_tokens, precision)
 
 
 def compare(target: Source, draft: Source) -> None:

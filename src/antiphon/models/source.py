@@ -5,6 +5,7 @@ Everything a user can get wrong about a path is found here, before a weight is r
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from antiphon.cache import mark
 from antiphon.errors import UserError
 
 
@@ -47,6 +49,11 @@ class Source:
         names = [self.gguf_file] if self.gguf_file else ["config.json", "*.safetensors", "*.bin"]
         found = sorted(path for name in names for path in folder.glob(name))
         return [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in found]
+
+    def mark(self, *parts: object) -> str:
+        """Names these very weights, and `parts`: a new file under the old path is new."""
+        config = json.dumps(self.config.to_dict(), sort_keys=True, default=str)
+        return mark(self.files(), config, *parts)
 
     def parameters(self) -> dict[str, int]:
         """Number of parameters: in linears (which may be quantised) and elsewhere."""

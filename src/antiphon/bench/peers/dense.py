@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from pathlib import Path
 import torch
 from transformers import GenerationConfig
 
-from antiphon.costs import cache_home
+from antiphon.cache import cache_home
 from antiphon.models import source
 from antiphon.models.source import Source
 
@@ -26,24 +24,11 @@ def dense_folder(name: str, say: Callable[[str], None] = lambda _: None) -> Path
     plain = getattr(found.config, "quantization_config", None) is None
     if plain and found.gguf_file is None and Path(found.location).is_dir():
         return Path(found.location).resolve()
-    folder = cache_home() / "dense" / mark(found)
+    folder = cache_home() / "dense" / found.mark()
     if not (folder / "config.json").is_file():
         say(f"writing a bfloat16 copy of {name} to {folder}, once")
         _write(found, folder)
     return folder
-
-
-def mark(found: Source) -> str:
-    """A name for these very weights: another file under the old name gets another."""
-    parts = [found.name, json.dumps(found.config.to_dict(), sort_keys=True, default=str)]
-    place = Path(found.location)
-    if place.is_dir():
-        files = (
-            [place / found.gguf_file] if found.gguf_file else sorted(place.glob("*.safetensors"))
-        )
-        parts[0] = str(place.resolve())
-        parts += [f"{f.name} {f.stat().st_size} {f.stat().st_mtime_ns}" for f in files]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]
 
 
 def _write(found: Source, folder: Path) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from antiphon.bench.peers.dense import dense_folder, mark
+from antiphon.bench.peers.dense import dense_folder
 from antiphon.bench.peers.process import Encode, Process
-from antiphon.costs import cache_home
+from antiphon.cache import cache_home
 from antiphon.errors import UserError
 from antiphon.models import source
 
@@ -151,5 +151,5 @@ def _model(
     if kind.reads_gguf:
         return {role: str(Path(model).expanduser().resolve())}
     folder = dense_folder(model, say)
-    exported = cache_home() / "exported" / f"{mark(source.find(str(folder)))}-{weights}"
+    exported = cache_home() / "exported" / f"{source.find(str(folder)).mark()}-{weights}"
     return {role: str(folder), f"{role}_export": str(exported)}

@@ -46,6 +46,7 @@ class Tracing:
     grown: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
     is_compileable: bool = False
     fused: bool = False
+    single: bool = False
 
     def hidden(self, mask: torch.Tensor, groups: int, dtype: torch.dtype) -> torch.Tensor:
         """A mask ``[1, B, G Q, S]`` for all query heads of a key head; made once for all layers."""
@@ -89,28 +90,34 @@ def attention(
     tracing.layers[index] = Layer(scaling, sliding_window, softcap)
     tracing.queries[index] = query[0]
     mask = tracing.masks[sliding_window]
-    B, Q = mask.shape[0], mask.shape[1]
-    U = mask.shape[2] - Q
     old_keys, old_values = tracing.past[2 * index], tracing.past[2 * index + 1]
-    H, D = old_keys.shape[0], query.shape[3]
-    G = query.shape[1] // H
+    # Sizes of the model are constants of the graph, those of the pass are not.
+    H, G, D = len(old_keys), query.shape[1] // len(old_keys), query.shape[3]
+    H, G, D = int(H), int(G), int(D)
+    B, Q = (1, mask.shape[1]) if tracing.single else (mask.shape[0], mask.shape[1])
+    U = mask.shape[2] - Q
     scale = D**-0.5 if scaling is None else scaling
 
     def padded(new: torch.Tensor) -> torch.Tensor:  # [H, T, D] -> [H, B, Q, D]
-        return new.index_select(1, tracing.source).reshape(H, B, Q, -1)
+        if tracing.single:
+            return new[:, None]
+        return new.index_select(1, tracing.source).reshape(H, B, Q, D)
 
     def gathered(old: torch.Tensor) -> torch.Tensor:  # [H, N, D] -> [H, B, U, D]
-        return old.index_select(1, tracing.slots).reshape(H, B, U, -1)
+        return old.index_select(1, tracing.slots).reshape(H, B, U, D)
 
     # Query heads that share a key head become rows of one product: [H, B, G Q, D].
-    rows = (
-        query[0]
-        .reshape(H, G, -1, D)
-        .index_select(2, tracing.source)
-        .reshape(H, G, B, Q, D)
-        .permute(0, 2, 1, 3, 4)
-        .reshape(H, B, G * Q, D)
-    )
+    if tracing.single:
+        rows = query.reshape(H, 1, G * Q, D)
+    else:
+        rows = (
+            query[0]
+            .reshape(H, G, -1, D)
+            .index_select(2, tracing.source)
+            .reshape(H, G, B, Q, D)
+            .permute(0, 2, 1, 3, 4)
+            .reshape(H, B, G * Q, D)
+        )
     if tracing.fused and softcap is None:
         keys = torch.cat([gathered(old_keys), padded(key[0])], 2)
         values = torch.cat([gathered(old_values), padded(value[0])], 2)
@@ -125,25 +132,34 @@ def attention(
         weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
         weights = weights.reshape(H, B, G * Q, U + Q)
         out = weights[..., :U] @ gathered(old_values) + weights[..., U:] @ padded(value[0])
+    if tracing.single:
+        return out.reshape(1, H * G, Q, D).transpose(1, 2), None
     out = (
-        out.reshape(H, B, G, Q, -1)
+        out.reshape(H, B, G, Q, D)
         .permute(0, 2, 1, 3, 4)
-        .reshape(H * G, B * Q, -1)
+        .reshape(H * G, B * Q, D)
         .index_select(1, tracing.real)
     )
     return out.permute(1, 0, 2)[None], None
 
 
 class TreeForward(torch.nn.Module):
-    """``(tokens, positions, rows, slots, source, real, masks..., past...)`` to four outputs.
+    """The function that is traced.
+
+    ``(tokens, positions, rows, slots, source, real, masks..., past...)`` to four outputs.
 
     Outputs: logits ``[R, V]``, hidden states before the head ``[R, W]``, new keys and values
     ``[2 L, H, T, D]``, and the queries of the last layers ``[WATCHED, Hq, T, D]``.
+
+    Attributes:
+        fused: use PyTorch's fused attention, where the model's allows it.
+        single: for one tree at a time, which needs no padding.
     """
 
     def __init__(self, module: Any, cache_argument: str, fused: bool) -> None:
         super().__init__()
         self.fused = fused
+        self.single = False
         self.module = module
         self.windows: tuple[int | None, ...] = ()
         self.cache_argument = cache_argument
@@ -155,7 +171,8 @@ class TreeForward(torch.nn.Module):
         masks: dict[int | None, torch.Tensor] = defaultdict(lambda: inputs[6])
         masks |= zip(self.windows, inputs[6 : 6 + count], strict=False)
         past = inputs[6 + count :]
-        tracing = Tracing(past, slots, source, real, masks, fused=self.fused)
+        tracing = Tracing(past, slots, source, real, masks)
+        tracing.fused, tracing.single = self.fused, self.single
         hidden: list[torch.Tensor] = []
         head = self.module.get_output_embeddings()
         hook = head.register_forward_pre_hook(lambda _, given: hidden.append(given[0]))

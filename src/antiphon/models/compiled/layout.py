@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,11 +40,15 @@ class Piece:
         return self.ask.tree.slots - len(self.ask.tokens) + self.first
 
     @property
-    def numbers(self) -> Numbers:
-        """Numbers of the slots before the piece, and of its own."""
+    def storage(self) -> SlotStorage:
         storage = self.ask.tree.storage
         assert isinstance(storage, SlotStorage)
-        return storage.numbers[: self.past + self.count]
+        return storage
+
+    @property
+    def numbers(self) -> Numbers:
+        """Numbers of the slots before the piece, and of its own."""
+        return self.storage.numbers[: self.past + self.count]
 
     @property
     def rows(self) -> list[int]:
@@ -60,24 +64,29 @@ class Piece:
         return seen[self.first : self.first + self.count, : self.past + self.count]
 
 
-def passes(asks: Sequence[Extension]) -> list[list[Piece]]:
+def passes(
+    asks: Sequence[Extension], known: Callable[[Extension], int] = lambda _: 0
+) -> Iterator[list[Piece]]:
     """Which pieces go through the graph together; a tree's own pieces stay in order.
 
     Long blocks go alone, in chunks: their passes are bound by arithmetic anyway. Blocks of a few
-    tokens go together, so that the weights are read once.
+    tokens go together at the end, so that the weights are read once.
+
+    Args:
+        known: how many tokens of an ask need not be read; called for long asks, when all that
+            was yielded before is in the cache.
     """
-    alone: list[list[Piece]] = []
     few: list[Piece] = []
     for index, ask in enumerate(asks):
         total = len(ask.tokens)
-        if total <= FEW:
-            few.append(Piece(ask, index, 0, total))
+        start = known(ask) if total > FEW else 0
+        if total - start <= FEW:
+            few.append(Piece(ask, index, start, total - start))
             continue
-        alone += [
-            [Piece(ask, index, first, min(CHUNK, total - first))]
-            for first in range(0, total, CHUNK)
-        ]
-    return [*alone, few] if few else alone
+        for first in range(start, total, CHUNK):
+            yield [Piece(ask, index, first, min(CHUNK, total - first))]
+    if few:
+        yield few
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,7 @@ def lay(pieces: Sequence[Piece], windows: Sequence[int | None]) -> Inputs:
     for b, piece in enumerate(pieces):
         start = len(tokens)
         stop = piece.first + piece.count
+        piece.storage.own(piece.past, piece.past + piece.count)
         slots[b, : piece.past] = piece.numbers[: piece.past]
         own.append(piece.numbers[piece.past :])
         source[b] = start

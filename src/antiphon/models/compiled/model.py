@@ -12,6 +12,7 @@ import torch
 from antiphon.models.base import Extension, Scores
 from antiphon.models.compiled.graph import WATCHED, Layer
 from antiphon.models.compiled.layout import Inputs, Piece, lay, passes
+from antiphon.models.compiled.prefix import Prefixes
 from antiphon.models.compiled.slots import SlotPool, SlotStorage
 from antiphon.models.tree import KVTree
 from antiphon.models.watch import attention_weights
@@ -49,6 +50,7 @@ class GraphModel(ABC):
         windows = {layer.window for layer in layers}
         self._windows = sorted(windows, key=lambda window: window or 0)
         self.slots = self.new_slots()
+        self.prefixes = Prefixes()
 
     @abstractmethod
     def new_slots(self) -> SlotPool:
@@ -61,6 +63,7 @@ class GraphModel(ABC):
     def twin(self) -> Any:
         other = copy.copy(self)
         other.slots = other.new_slots()
+        other.prefixes = Prefixes()
         return other
 
     @property
@@ -68,12 +71,14 @@ class GraphModel(ABC):
         return len(self._layers)
 
     def new_tree(self, capacity: int) -> KVTree:
-        return KVTree(SlotStorage(self.slots, capacity))
+        tree = KVTree(SlotStorage(self.slots, capacity))
+        self.prefixes.add(tree)
+        return tree
 
     @torch.no_grad()
     def forward(self, asks: Sequence[Extension]) -> list[Scores]:
         answers = [_Answer(ask, ask.grow()) for ask in asks]
-        for pieces in passes(asks):
+        for pieces in passes(asks, self.prefixes.adopting()):
             self._pass(pieces, answers)
         return [answer.scores() for answer in answers]
 

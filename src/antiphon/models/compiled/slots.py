@@ -36,24 +36,36 @@ class SlotPool:
         self.version = 0
         self.peak = 0
         self._free: list[int] = []
+        self._users: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)
 
     @property
     def in_use(self) -> int:
         return self.buffer.shape[2] - len(self._free)
 
-    def take(self, count: int) -> list[int]:
+    def take(self, count: int) -> Numbers:
         """`count` free slots; the buffer doubles when it has too few."""
         if len(self._free) < count:
             self._grow(self.in_use + count)
         # The last ones are the lowest numbers: `give_back` and `_grow` keep that order roughly.
-        taken = self._free[len(self._free) - count :][::-1]
-        del self._free[len(self._free) - count :]
+        left = len(self._free) - count
+        taken = np.array(self._free[left:][::-1], dtype=np.int64)
+        del self._free[left:]
+        self._users[taken] = 1
         self.peak = max(self.peak, self.in_use)
         return taken
 
-    def give_back(self, slots: list[int]) -> None:
-        """Free slots; with the last of them the memory goes, too."""
-        self._free += reversed(slots)
+    def share(self, slots: Numbers) -> None:
+        """One more tree uses these slots."""
+        self._users[slots] += 1
+
+    def shared(self, slots: Numbers) -> npt.NDArray[np.bool_]:
+        """Which of the slots are used by several trees: those must not be written."""
+        return np.asarray(self._users[slots] > 1)
+
+    def give_back(self, slots: Numbers) -> None:
+        """A tree fewer uses these slots; with the last one in use the memory goes, too."""
+        self._users[slots] -= 1
+        self._free += slots[self._users[slots] == 0][::-1].tolist()
         if not self.in_use:
             self._free = []
             self._replace(0)
@@ -73,6 +85,8 @@ class SlotPool:
         kept = min(size, old.shape[2])
         self.buffer = torch.zeros((*old.shape[:2], size, old.shape[3]), dtype=old.dtype)
         self.buffer[:, :, :kept] = old[:, :, :kept]
+        self._users = np.resize(self._users, size) if size else self._users[:0]
+        self._users[kept:] = 0
         self.version += 1
 
 
@@ -81,11 +95,15 @@ class SlotStorage:
 
     def __init__(self, pool: SlotPool, capacity: int) -> None:
         self.pool = pool
-        self._held: list[int] = []
+        self._lease = _Lease(pool)
         # Given back when the tree is gone, but not while the interpreter shuts down.
-        weakref.finalize(self, pool.give_back, self._held).atexit = False
-        self.numbers: Numbers = np.zeros(0, dtype=np.int64)
+        weakref.finalize(self, self._lease.end).atexit = False
         self.reserve(capacity)
+
+    @property
+    def numbers(self) -> Numbers:
+        """Place -> slot."""
+        return self._lease.numbers
 
     def reserve(self, slots: int) -> None:
         """Have numbers for `slots` slots."""
@@ -93,8 +111,7 @@ class SlotStorage:
         if missing > 0:
             # Half as much again: a list that grows one by one would be copied at every token.
             taken = self.pool.take(max(missing, min(len(self.numbers) // 2, 256)))
-            self._held += taken
-            self.numbers = np.concatenate([self.numbers, np.array(taken, dtype=np.int64)])
+            self._lease.numbers = np.concatenate([self.numbers, taken])
 
     def move(self, sources: Sequence[int], first: int) -> None:
         """Let places ``first, first + 1, ...`` be what the places `sources` are now."""
@@ -102,3 +119,27 @@ class SlotStorage:
         chosen = np.array(sources, dtype=np.int64)
         left = np.setdiff1d(np.arange(first, stop), chosen, assume_unique=True)
         self.numbers[first:stop] = self.numbers[np.concatenate([chosen, left])]
+
+    def adopt(self, slots: Numbers) -> None:
+        """Let the first places be another tree's slots, which hold the same tokens."""
+        self.pool.share(slots)
+        self.pool.give_back(self.numbers[: len(slots)])
+        self.numbers[: len(slots)] = slots
+
+    def own(self, first: int, stop: int) -> None:
+        """Make the places ``first .. stop`` safe to write: no other tree looks at their slots."""
+        places = first + np.flatnonzero(self.pool.shared(self.numbers[first:stop]))
+        if len(places):
+            self.pool.give_back(self.numbers[places])
+            self.numbers[places] = self.pool.take(len(places))
+
+
+class _Lease:
+    """What a tree must give back."""
+
+    def __init__(self, pool: SlotPool) -> None:
+        self.pool = pool
+        self.numbers: Numbers = np.zeros(0, dtype=np.int64)
+
+    def end(self) -> None:
+        self.pool.give_back(self.numbers)

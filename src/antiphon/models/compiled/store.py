@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 import tempfile
 import warnings
@@ -16,6 +14,7 @@ from typing import Any
 
 import torch
 
+from antiphon.cache import cache_home
 from antiphon.errors import UserError
 from antiphon.models import source
 from antiphon.models.compiled.graph import Layer, Traceable, traceable
@@ -62,16 +61,15 @@ def stored(found: Source, precision: str, say: Callable[[str], None] = lambda _:
 
 def home() -> Path:
     """Where converted models and compiled kernels are kept."""
-    given = os.environ.get("ANTIPHON_CACHE")
-    return (Path(given) if given else Path.home() / ".cache" / "antiphon") / "openvino"
+    return cache_home() / "openvino"
 
 
 def key(found: Source, precision: str) -> str:
-    """Names a conversion by what went into it; files count by path, size and time of change."""
-    versions = {name: _version(name) for name in ("openvino", "nncf", "torch", "transformers")}
-    what = {"precision": precision, "format": FORMAT, "files": found.files(), **versions}
-    text = json.dumps(what, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    """Names a conversion by what went into it."""
+    versions = [
+        f"{name} {_version(name)}" for name in ("openvino", "nncf", "torch", "transformers")
+    ]
+    return found.mark(precision, FORMAT, *versions)
 
 
 def _make(found: Source, precision: str, folder: Path) -> None:

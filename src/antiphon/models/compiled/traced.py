@@ -33,7 +33,7 @@ class TracedModel(GraphModel):
 
     def __init__(self, module: Any, name: str, vocab_size: int, precision: str) -> None:
         self._ready = traceable(module, fused=True)
-        self._graph = _traced(self._ready)
+        self._graphs = {True: _traced(self._ready, single=True)}
         self._past: list[torch.Tensor] = []
         self._bound = -1
         super().__init__(
@@ -55,12 +55,16 @@ class TracedModel(GraphModel):
             self._past = list(self.slots.buffer)
             self._bound = self.slots.version
         arrays = [torch.from_numpy(array) for array in inputs.arrays()]
-        outputs: tuple[torch.Tensor, ...] = self._graph(*arrays, *self._past)
+        single = len(inputs.masks[0]) == 1
+        if single not in self._graphs:  # Who decodes one text at a time needs no other graph.
+            self._graphs[single] = _traced(self._ready, single)
+        outputs: tuple[torch.Tensor, ...] = self._graphs[single](*arrays, *self._past)
         return outputs
 
 
 @torch.no_grad()
-def _traced(ready: Traceable) -> Any:
+def _traced(ready: Traceable, single: bool) -> Any:
+    ready.forward.single = single
     config = ready.forward.module.config.get_text_config()
     if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts")):
         raise NotTraceableError("experts are chosen token by token")

@@ -1,0 +1,71 @@
+"""Quantised models on disk: packing 8-bit weights takes a minute, reading them back seconds."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from antiphon.cache import cache_home
+from antiphon.models import linear, source
+from antiphon.models.source import Source
+
+KEPT = ("int8", "int4")
+"""Precisions whose packed form can be stored; the others are not worth it, or cannot be."""
+SMALLEST = 2**26
+"""Models with fewer parameters are packed as fast as they are read."""
+FORMAT = 1
+"""Rises when packed linears change."""
+
+
+def prepared(
+    found: Source,
+    precision: str,
+    say: Callable[[str], None] = lambda _: None,
+) -> Any:
+    """The transformers module on the CPU, its linears packed; from this machine's store if there.
+
+    Raises UserError as `source.load` does.
+    """
+    file = stored(found, precision)
+    if file is not None and file.is_file():
+        try:
+            with warnings.catch_warnings():
+                # Quantised tensors are to leave PyTorch; FBGEMM stores its weights in them.
+                warnings.simplefilter("ignore", UserWarning)
+                # Written by this very function, in the user's own cache.
+                return torch.load(file, weights_only=False)
+        except Exception:
+            say(f"{file} cannot be read: it is made anew")
+    dtype = linear.activation_dtype(precision)
+    module = source.load(found, dtype, torch.device("cpu"))
+    linear.prepare_linears(module, precision)
+    if file is not None:
+        say(f"keeping the {precision} form of {found.name} in {file.parent}")
+        _keep(module, file)
+    return module
+
+
+def stored(found: Source, precision: str) -> Path | None:
+    """The file that holds, or would hold, the packed model; None: it is not kept."""
+    if precision not in KEPT or sum(found.parameters().values()) < SMALLEST:
+        return None
+    versions = [f"{name} {version(name)}" for name in ("torch", "transformers")]
+    return cache_home() / "packed" / f"{found.mark(precision, FORMAT, *versions)}.pt"
+
+
+def _keep(module: Any, file: Path) -> None:
+    partial = file.with_suffix(f".{os.getpid()}.partial")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            torch.save(module, partial)
+        partial.replace(file)
+    except OSError:
+        partial.unlink(missing_ok=True)  # No room: the next start packs again, nothing else.
