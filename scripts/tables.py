@@ -20,6 +20,10 @@ RECORDS = ROOT / "docs" / "records"
 PLACE = re.compile(r"(<!-- table:([\w.-]+) -->\n).*?(<!-- /table:\2 -->)", re.DOTALL)
 
 
+OTHERS = ("transformers", "vllm")
+"""Peers whose precision is the record's `peer_dtype`."""
+
+
 def race(record: dict[str, Any]) -> list[str]:
     """A bench record: one row a contestant, ratios to the first."""
     runs = record["prompts"] * record["repeats"]
@@ -72,6 +76,19 @@ def rules(record: dict[str, Any]) -> list[str]:
     return lines
 
 
+def split(record: dict[str, Any]) -> list[str]:
+    """A `bench --split` record: milliseconds a round."""
+    lines = [
+        "| method | requests | draft passes, ms | target pass, ms | everything else, ms | its share |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    return lines + [
+        f"| {row['name']} | {row['requests']:.1f} | {row['draft_ms']:.1f} | {row['target_ms']:.1f} "
+        f"| {row['engine_ms']:.2f} | {row['engine_share']:.1%} |"
+        for row in record["split"]
+    ]
+
+
 def table(name: str) -> str:
     """The Markdown of a record, its conditions below it."""
     record = json.loads((RECORDS / f"{name}.json").read_text())
@@ -81,6 +98,8 @@ def table(name: str) -> str:
         lines = equality(record)
     elif "rule_ms" in record:
         lines = rules(record)
+    elif "split" in record:
+        lines = split(record)
     else:
         lines = race(record) if "rows" in record else costs(record)
     note = f"{record['pair']}; {record['machine']}; {record['date']}."
@@ -89,8 +108,11 @@ def table(name: str) -> str:
             f" {record['prompts']} prompts, at most {record['max_tokens']} tokens, "
             f"temperature {record['temperature']:g}, batch {record['batch']}."
         )
-        if "peer_dtype" in record:
+        peers = [row["name"] for row in record["rows"] if row["name"].startswith(OTHERS)]
+        if "peer_dtype" in record and peers:
             note += f" Peers in {record['peer_dtype']}."
+        if any(row["name"].startswith("openvino") for row in record["rows"]):
+            note += f" OpenVINO GenAI with {record['peer_weights']} weights."
     return "\n".join([*lines, "", note, "", f"`{record['command']}`", ""])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.models.test_hf import close, plain, reference
 
 from antiphon.errors import UserError
 from antiphon.lab import pair_path
+from antiphon.models import kernels, linear
 from antiphon.models.base import Capture, Extension
 from antiphon.models.compiled import layout, store
 from antiphon.models.compiled.model import GraphModel
@@ -26,6 +28,9 @@ from antiphon.models.pair import LoadOptions, load_pair
 from antiphon.models.source import Source
 from antiphon.models.tree import ROOT, KVTree
 
+FEWER = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30
+)
 ENGINES = ("traced", "openvino")
 ARCHITECTURES = ("llama", "qwen3", "mistral-window", "gemma2-softcap", "gemma3", "gpt-neox")
 
@@ -117,7 +122,7 @@ def test_a_long_prompt_is_read_in_chunks(
     close(scores.attention.sum(-1), torch.ones(2, 60))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(FEWER)
 @given(
     st.lists(st.tuples(st.integers(1, 90), st.integers(1, 20)), min_size=1, max_size=6),
     st.randoms(use_true_random=False),
@@ -255,12 +260,43 @@ def test_packed_linears_are_traced_too(precision: str) -> None:
     assert apart < (0.5 if precision == "bfloat16" else 1e-2)
 
 
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+def test_packed_kernels_are_traced(precision: str) -> None:
+    module = copy.deepcopy(plain("llama"))
+    module.to(linear.activation_dtype(precision))
+    report = linear.prepare_linears(module, precision, smallest=0)
+    assert report.packed
+    tokens = tuple(torch.randint(3, 97, (9,)).tolist())
+    found = []
+    for kind in (TracedModel, HFModel):
+        model = kind(module, "llama", 97, precision)
+        ask = Extension(model, model.new_tree(4), tokens, rows=tuple(range(9)))
+        twice = [model.forward([ask])[0].logits, None]
+        pair = prompts_of(model, [tokens, tokens[::-1]])
+        twice[1] = model.forward(pair)[0].logits
+        found.append(torch.cat([twice[0], twice[1]]))
+    tolerance = {"int8": 2e-2}.get(precision, 2e-3)
+    assert (found[0] - found[1]).abs().max() < tolerance
+
+
+def test_what_cannot_be_traced_runs_eagerly_unless_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """oneDNN's float32 weights cannot be part of a graph."""
+    monkeypatch.setattr(kernels.Float32Linear, "smallest", 0)
+    path = str(pair_path("draft"))
+    options = LoadOptions(dtype="float32")
+    assert isinstance(load_pair(path, options=options).target, HFModel)
+    with pytest.raises(UserError, match="--engine eager"):
+        load_pair(path, options=LoadOptions(dtype="float32", engine="traced"))
+
+
 def test_an_unknown_precision_is_refused(folder: Path) -> None:
     with pytest.raises(UserError, match="choose float32, bfloat16, int8, int4"):
         store.stored(saved("llama", folder), "float16")
 
 
-def prompts_of(model: GraphModel, texts: list[tuple[int, ...]]) -> list[Extension]:
+def prompts_of(model: Any, texts: list[tuple[int, ...]]) -> list[Extension]:
     return [Extension(model, model.new_tree(8), text) for text in texts]
 
 
@@ -283,10 +319,10 @@ def test_a_beginning_that_live_texts_share_is_read_once(
     """In one batch and across batches; scores are those of a text alone."""
     seen = counted(llama, monkeypatch)
     shots = tuple(torch.randint(3, 97, (40,)).tolist())
-    texts = [shots + tuple(range(5, 5 + n)) for n in (3, 25, 3, 9)]
+    texts = [shots + (60 + n,) * n for n in (3, 25, 4, 9)]
     asks = prompts_of(llama, texts[:3])
     first = llama.forward(asks)
-    assert seen == [43, 25, 3]
+    assert seen == [43, 25, 4]  # The second waits for the first: most of it is the same.
     for ask, scores in zip(asks, first, strict=True):
         ask.tree.commit(scores.nodes[-1])
     (late,) = llama.forward(prompts_of(llama, texts[3:]))
@@ -295,7 +331,18 @@ def test_a_beginning_that_live_texts_share_is_read_once(
         close(scores.logits, reference("llama", list(text))[-1:])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_prompts_are_read_together_up_to_a_chunk(
+    llama: GraphModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = counted(llama, monkeypatch)
+    monkeypatch.setattr(layout, "CHUNK", 64)
+    texts = [tuple(torch.randint(3, 97, (n,)).tolist()) for n in (20, 30, 25, 70, 5)]
+    for text, scores in zip(texts, llama.forward(prompts_of(llama, texts)), strict=True):
+        close(scores.logits, reference("llama", list(text))[-1:])
+    assert seen == [50, 64, 6, 25, 5]
+
+
+@settings(FEWER)
 @given(data=st.data())
 def test_texts_that_share_slots_never_disturb_each_other(
     llama: GraphModel, data: st.DataObject

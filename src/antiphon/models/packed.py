@@ -39,7 +39,7 @@ def prepared(
                 # Quantised tensors are to leave PyTorch; FBGEMM stores its weights in them.
                 warnings.simplefilter("ignore", UserWarning)
                 # Written by this very function, in the user's own cache.
-                return torch.load(file, weights_only=False)
+                return torch.load(file, weights_only=False, mmap=True)
         except Exception:
             say(f"{file} cannot be read: it is made anew")
     dtype = linear.activation_dtype(precision)

@@ -52,8 +52,9 @@ class Source:
 
     def mark(self, *parts: object) -> str:
         """Names these very weights, and `parts`: a new file under the old path is new."""
-        config = json.dumps(self.config.to_dict(), sort_keys=True, default=str)
-        return mark(self.files(), config, *parts)
+        config = {k: v for k, v in self.config.to_dict().items() if k != "_name_or_path"}
+        text = json.dumps(config, sort_keys=True, default=str)
+        return mark(self.files(), text, *parts)
 
     def parameters(self) -> dict[str, int]:
         """Number of parameters: in linears (which may be quantised) and elsewhere."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from antiphon.models.base import Extension
 from antiphon.models.compiled.slots import Numbers, SlotStorage
+from antiphon.models.tree import KVTree
 
 CHUNK = 256
-"""Tokens of one tree in a pass at most: a prompt's scores must fit the cache of a processor."""
+"""Tokens of prompts in a pass, about: their scores must fit a processor's cache, and who decodes
+meanwhile must not wait long."""
 FEW = 16
 """Trees with at most this many new tokens share a pass, padded to the longest."""
 STEP = 64
@@ -64,27 +67,55 @@ class Piece:
         return seen[self.first : self.first + self.count, : self.past + self.count]
 
 
-def passes(
-    asks: Sequence[Extension], known: Callable[[Extension], int] = lambda _: 0
-) -> Iterator[list[Piece]]:
-    """Which pieces go through the graph together; a tree's own pieces stay in order.
+class Reader(Protocol):
+    """Finds out what of an ask is in the cache already, as part of another tree."""
 
-    Long blocks go alone, in chunks: their passes are bound by arithmetic anyway. Blocks of a few
-    tokens go together at the end, so that the weights are read once.
+    def match(self, ask: Extension) -> tuple[int, KVTree | None]:
+        """The length of the longest beginning that another tree holds, and that tree."""
+        ...
 
-    Args:
-        known: how many tokens of an ask need not be read; called for long asks, when all that
-            was yielded before is in the cache.
+    def take(self, ask: Extension, length: int, tree: KVTree | None) -> None:
+        """Let the ask's tree share the first `length` slots of `tree`."""
+        ...
+
+
+def passes(asks: Sequence[Extension], reader: Reader) -> Iterator[list[Piece]]:
+    """Which pieces go through the graph together; what is yielded is read before the next.
+
+    Long blocks go in chunks: their passes are bound by arithmetic. Blocks up to a chunk, most
+    prompts, share passes of about a chunk, and blocks of a few tokens go together at the end, so
+    that the weights are read once.
     """
     few: list[Piece] = []
+    prompts: list[Piece] = []
     for index, ask in enumerate(asks):
         total = len(ask.tokens)
-        start = known(ask) if total > FEW else 0
-        if total - start <= FEW:
-            few.append(Piece(ask, index, start, total - start))
+        if total <= FEW:
+            few.append(Piece(ask, index, 0, total))
             continue
-        for first in range(start, total, CHUNK):
-            yield [Piece(ask, index, first, min(CHUNK, total - first))]
+        start, tree = reader.match(ask)
+        if any(piece.ask.tree is tree for piece in prompts):
+            # Not read yet. Waiting for it breaks up a pass, so it has to be worth it.
+            if 2 * start > total:
+                yield prompts
+                prompts = []
+            else:
+                start, tree = 0, None
+        reader.take(ask, start, tree)
+        left = total - start
+        if left <= FEW:
+            few.append(Piece(ask, index, start, left))
+        elif left > CHUNK:
+            for first in range(start, total, CHUNK):
+                yield [Piece(ask, index, first, min(CHUNK, total - first))]
+        else:
+            longest = max([left, *(piece.count for piece in prompts)])
+            if longest * (len(prompts) + 1) > CHUNK and prompts:
+                yield prompts
+                prompts = []
+            prompts.append(Piece(ask, index, start, left))
+    if prompts:
+        yield prompts
     if few:
         yield few
 

@@ -78,7 +78,7 @@ class GraphModel(ABC):
     @torch.no_grad()
     def forward(self, asks: Sequence[Extension]) -> list[Scores]:
         answers = [_Answer(ask, ask.grow()) for ask in asks]
-        for pieces in passes(asks, self.prefixes.adopting()):
+        for pieces in passes(asks, self.prefixes.reading()):
             self._pass(pieces, answers)
         return [answer.scores() for answer in answers]
 

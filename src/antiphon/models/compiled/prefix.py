@@ -7,7 +7,6 @@ texts begin with the same tokens, so they begin with the same slots.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -30,32 +29,45 @@ class Prefixes:
     def add(self, tree: KVTree) -> None:
         self._trees.add(tree)
 
-    def adopting(self) -> Callable[[Extension], int]:
-        """What lets the empty trees of one pass take over what others have read.
+    def reading(self) -> Reading:
+        """For the asks of one pass."""
+        return Reading(self._trees)
 
-        The function is called ask by ask, when the asks before are in the cache, and gives the
-        number of tokens that need not be read.
-        """
-        known: list[tuple[KVTree, Tokens]] = []
-        read: set[KVTree] = set()
 
-        def adopt(ask: Extension) -> int:
-            tree = ask.tree
-            if tree.length or tree.slots > len(ask.tokens):
-                return 0
-            for other in set(self._trees) - read:
-                if other.length:
-                    known.append((other, np.array(other.path(other.tip))))
-                    read.add(other)
-            prompt = np.array(ask.tokens[: _chain(ask)])
-            # A scored token must go through the model, and so must what attention is wanted of.
-            most = 0 if ask.attention is not None else min(min(ask.wanted), len(prompt))
-            start = _adopt(tree, prompt[:most], known)
-            if len(ask.tokens) - start > FEW:
-                known.append((tree, prompt))
-            return start
+class Reading:
+    """What other trees have read, seen from the asks of one pass; a `layout.Reader`.
 
-        return adopt
+    A tree whose prompt is matched counts as known from then on: it is read before the next one.
+    """
+
+    def __init__(self, trees: weakref.WeakSet[KVTree]) -> None:
+        self._trees = trees
+        self._known: dict[KVTree, Tokens] = {}
+
+    def match(self, ask: Extension) -> tuple[int, KVTree | None]:
+        tree = ask.tree
+        if tree.length or tree.slots > len(ask.tokens):
+            return 0, None
+        for other in self._trees:
+            if other.length and other not in self._known:
+                self._known[other] = np.array(other.path(other.tip))
+        prompt = np.array(ask.tokens[: _chain(ask)])
+        # A scored token must go through the model, and so must what attention is wanted of.
+        most = 0 if ask.attention is not None else min(min(ask.wanted), len(prompt))
+        found = [(_common(prompt[:most], theirs), other) for other, theirs in self._known.items()]
+        self._known[tree] = prompt
+        length, best = max(found, key=lambda pair: pair[0], default=(0, tree))
+        return (length, best) if length >= LEAST else (0, None)
+
+    def take(self, ask: Extension, length: int, tree: KVTree | None) -> None:
+        if tree is not None:
+            ours, theirs = ask.tree.storage, tree.storage
+            assert isinstance(ours, SlotStorage)
+            assert isinstance(theirs, SlotStorage)
+            ours.adopt(theirs.numbers[:length].copy())
+        if len(ask.tokens) - length <= FEW:
+            # Read at the very end, with other blocks of a few tokens, who must not count on it.
+            self._known.pop(ask.tree, None)
 
 
 def _chain(ask: Extension) -> int:
@@ -69,20 +81,6 @@ def _chain(ask: Extension) -> int:
             return index
         node = first + index
     return len(ask.tokens)
-
-
-def _adopt(tree: KVTree, prompt: Tokens, known: Sequence[tuple[KVTree, Tokens]]) -> int:
-    if len(prompt) < LEAST:
-        return 0
-    lengths = [_common(prompt, theirs) for _, theirs in known]
-    best = max(range(len(lengths)), key=lengths.__getitem__, default=None)
-    if best is None or lengths[best] < LEAST:
-        return 0
-    ours, theirs = tree.storage, known[best][0].storage
-    assert isinstance(ours, SlotStorage)
-    assert isinstance(theirs, SlotStorage)
-    ours.adopt(theirs.numbers[: lengths[best]].copy())
-    return lengths[best]
 
 
 def _common(ours: Tokens, theirs: Tokens) -> int:

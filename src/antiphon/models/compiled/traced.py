@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from antiphon.models import source
-from antiphon.models.compiled.graph import Traceable, TreeForward, traceable
+from antiphon.models.compiled.graph import NAME, Traceable, TreeForward, traceable
 from antiphon.models.compiled.layout import Inputs
 from antiphon.models.compiled.model import GraphModel
 from antiphon.models.compiled.slots import SlotPool
@@ -65,6 +65,7 @@ class TracedModel(GraphModel):
 @torch.no_grad()
 def _traced(ready: Traceable, single: bool) -> Any:
     ready.forward.single = single
+    ready.forward.module.set_attn_implementation(NAME)  # Others may have used the module since.
     config = ready.forward.module.config.get_text_config()
     if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts")):
         raise NotTraceableError("experts are chosen token by token")
@@ -72,8 +73,12 @@ def _traced(ready: Traceable, single: bool) -> Any:
         # Tracing warns of every Python branch on a shape (ours are fixed per model), and PyTorch
         # of TorchScript's age: its successors either need a compiler or run Python.
         warnings.simplefilter("ignore")
-        graph = torch.jit.trace(ready.forward, ready.example, check_trace=False)
-        graph = torch.jit.freeze(graph.eval())
+        try:
+            graph = torch.jit.trace(ready.forward, ready.example, check_trace=False)
+            graph = torch.jit.freeze(graph.eval())
+        except RuntimeError as error:
+            # oneDNN's packed weights, for one, can be no constants of a graph.
+            raise NotTraceableError(str(error).splitlines()[0]) from error
     _check(ready.forward, graph, ready)
     return graph
 
