@@ -282,7 +282,7 @@ def test_packed_kernels_are_traced(precision: str) -> None:
 def test_what_cannot_be_traced_runs_eagerly_unless_it_was_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """oneDNN's float32 weights cannot be part of a graph."""
+    """OneDNN's float32 weights cannot be part of a graph."""
     monkeypatch.setattr(kernels.Float32Linear, "smallest", 0)
     path = str(pair_path("draft"))
     options = LoadOptions(dtype="float32")
