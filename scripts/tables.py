@@ -79,7 +79,7 @@ def rules(record: dict[str, Any]) -> list[str]:
 def split(record: dict[str, Any]) -> list[str]:
     """A `bench --split` record: milliseconds a round."""
     lines = [
-        "| method | requests | draft passes, ms | target pass, ms | everything else, ms | its share |",
+        "| method | requests | draft passes, ms | target pass, ms | all else, ms | its share |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     return lines + [
