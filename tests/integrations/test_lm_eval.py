@@ -309,7 +309,9 @@ class TestLikelihood:
             assert greedy == is_top
         assert {greedy for _, greedy in answers} == {True, False}
         own = lm_evals_own().loglikelihood(requests(*asked), disable_tqdm=True)
-        assert [logprob for logprob, _ in answers] == pytest.approx([a for a, _ in own], rel=1e-5, abs=1e-4)
+        assert [logprob for logprob, _ in answers] == pytest.approx(
+            [a for a, _ in own], rel=1e-5, abs=1e-4
+        )
         assert [greedy for _, greedy in answers] == [greedy for _, greedy in own]
 
     def test_what_greedy_decoding_writes_is_greedy(self) -> None:
@@ -327,7 +329,9 @@ class TestLikelihood:
         answers = model().loglikelihood_rolling(asked, disable_tqdm=True)
         assert answers == pytest.approx(own, rel=1e-5, abs=1e-4)
         ids = model().tok_encode(PROBLEMS[0].question)
-        assert answers[1] == pytest.approx(one_forward([model().eot_token_id], ids)[0], rel=1e-5, abs=1e-4)
+        assert answers[1] == pytest.approx(
+            one_forward([model().eot_token_id], ids)[0], rel=1e-5, abs=1e-4
+        )
 
     def test_a_long_context_loses_its_beginning(self, caplog: pytest.LogCaptureFixture) -> None:
         ids = model().tok_encode(" ".join(problem.question for problem in problems("test")[:40]))
