@@ -7,7 +7,7 @@ layer), so one graph, traced once, serves any tree, any batch and any method.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,7 +83,8 @@ def attention(
 ) -> tuple[torch.Tensor, None]:
     """Attention of the new tokens ``[1, Hq, T, D]`` over cached slots and over each other.
 
-    Scores over the two are made apart and joined: joining keys instead would copy the cache.
+    PyTorch's fused attention needs the keys of both joined. Otherwise scores over the two are made
+    apart and joined, which copies less.
     """
     assert tracing is not None
     index: int = module.layer_idx  # type: ignore[assignment]
@@ -229,17 +230,16 @@ def traceable(module: Any, fused: bool) -> Traceable:
     past = [torch.zeros(heads, N, size, dtype=dtype) for _ in range(2 * config.num_hidden_layers)]
     forward = TreeForward(module, cache_argument(module), fused)
     with torch.no_grad():
-        forward.windows = windows_of(forward, (*small, mask, *past))
+        forward(*small, mask, *past)  # Which windows there are shows when layers ask for them.
+    forward.windows = windows_of(forward.layers.values())
     layers = tuple(forward.layers[index] for index in sorted(forward.layers))
     example = (*small, *[mask for _ in forward.windows], *past)
     return Traceable(forward, example, layers, heads, size)
 
 
-def windows_of(forward: TreeForward, inputs: Sequence[torch.Tensor]) -> tuple[int | None, ...]:
-    """The sliding windows that layers ask for, found by running them once; None: no window."""
-    forward(*inputs)
-    windows = {layer.window for layer in forward.layers.values()}
-    return tuple(sorted(windows, key=lambda window: window or 0))
+def windows_of(layers: Iterable[Layer]) -> tuple[int | None, ...]:
+    """The sliding windows of some layers, one mask each, in the order of the graph's inputs."""
+    return tuple(sorted({layer.window for layer in layers}, key=lambda window: window or 0))
 
 
 AttentionInterface.register(NAME, attention)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from antiphon.models.base import Extension, Scores
-from antiphon.models.compiled.graph import WATCHED, Layer
+from antiphon.models.compiled.graph import WATCHED, Layer, windows_of
 from antiphon.models.compiled.layout import Inputs, Piece, lay, passes
 from antiphon.models.compiled.prefix import Prefixes
 from antiphon.models.compiled.slots import SlotPool, SlotStorage
@@ -47,8 +47,7 @@ class GraphModel(ABC):
         self.device = torch.device("cpu")
         self.eos_token_ids = eos_token_ids
         self._layers = tuple(layers)
-        windows = {layer.window for layer in layers}
-        self._windows = sorted(windows, key=lambda window: window or 0)
+        self._windows = windows_of(layers)
         self.slots = self.new_slots()
         self.prefixes = Prefixes()
 
