@@ -66,12 +66,11 @@ class HFModel:
 
     @property
     def kv_heads(self) -> int:
-        return int(getattr(self.config, "num_key_value_heads", self.config.num_attention_heads))
+        return key_heads(self.config)
 
     @property
     def head_dim(self) -> int:
-        size = getattr(self.config, "head_dim", None)
-        return int(size or self.config.hidden_size // self.config.num_attention_heads)
+        return head_size(self.config)
 
     def new_tree(self, capacity: int) -> KVTree:
         return KVTree(Storage(self._pools, capacity))
@@ -127,6 +126,17 @@ def _split_hidden(hidden: torch.Tensor | None, sizes: list[int]) -> Sequence[tor
     if hidden is None:
         return [None] * len(sizes)
     return list(torch.split(hidden, sizes, dim=1))
+
+
+def key_heads(config: Any) -> int:
+    """Key/value heads of a transformers text configuration."""
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+
+
+def head_size(config: Any) -> int:
+    """Elements of one head's keys."""
+    size = getattr(config, "head_dim", None)
+    return int(size or config.hidden_size // config.num_attention_heads)
 
 
 def cache_argument(module: Any) -> str:

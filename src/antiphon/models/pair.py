@@ -14,7 +14,7 @@ from antiphon.errors import UserError
 from antiphon.models import linear, packed, source
 from antiphon.models.base import Extension, LoadedModel
 from antiphon.models.compiled.traced import NotTraceableError, TracedModel
-from antiphon.models.hf import HFModel, model_name
+from antiphon.models.hf import HFModel, head_size, key_heads, model_name
 from antiphon.models.source import Source
 from antiphon.profile import Profile, fingerprint
 from antiphon.profile import load as load_profile
@@ -268,9 +268,8 @@ def estimate(found: Source, precision: str, slots: int) -> tuple[int, int]:
     config = found.config.get_text_config()
     width = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "int4": 0.625}
     rest = 4 if precision in ("float32", "float16") or precision in QUANTS else 2
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    cache = 2 * config.num_hidden_layers * heads * size * rest * slots
+    one = 2 * config.num_hidden_layers * key_heads(config) * head_size(config) * rest
+    cache = one * slots
     return int(counts["linear"] * width[precision] + counts["other"] * rest), cache
 
 

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as F
 from transformers import AttentionInterface
 
-from antiphon.models.hf import cache_argument
+from antiphon.models.hf import cache_argument, head_size, key_heads
 
 NAME = "antiphon_graph"
 WATCHED = 4
@@ -217,8 +217,7 @@ def traceable(module: Any, fused: bool) -> Traceable:
     """
     config = module.config.get_text_config()
     module.set_attn_implementation(NAME)
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads, size = key_heads(config), head_size(config)
     T, U, N = 3, 7, 16
     small = (
         torch.ones((1, T), dtype=torch.int64),
