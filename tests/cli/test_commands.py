@@ -91,6 +91,7 @@ def test_bench_ends_in_one_json_line(tmp_path: Path) -> None:
     outcome = antiphon(
         *("bench", "--limit", "2", "--max-tokens", "12", "--dtype", "float32"),
         *("--methods", "autoregressive,speculative,ngram,multi-draft"),
+        *("--method", "easd:gamma=2,veto_entropy=99"),
         *("--peers", "transformers,transformers-assisted", "--peer-dtype", "float32"),
         *("--out", str(out)),
     )
@@ -100,16 +101,20 @@ def test_bench_ends_in_one_json_line(tmp_path: Path) -> None:
         "speculative/autoregressive",
         "ngram/autoregressive",
         "multi-draft/autoregressive",
+        "easd:gamma=2,veto_entropy=99/autoregressive",
         "transformers/autoregressive",
         "transformers-assisted/autoregressive",
         *(
             f"{mine}/{peer}"
-            for mine in ("autoregressive", "speculative", "ngram", "multi-draft")
+            for mine in (
+                *("autoregressive", "speculative", "ngram", "multi-draft"),
+                "easd:gamma=2,veto_entropy=99",
+            )
             for peer in ("transformers", "transformers-assisted")
         ),
     }
     assert all(row["same_text"] == 2 for row in report["rows"])
-    assert len(out.read_text().splitlines()) == 12
+    assert len(out.read_text().splitlines()) == 14
 
 
 def test_bench_costs_measures_every_row_count() -> None:
@@ -218,7 +223,8 @@ def test_bad_lab_flags(flags: list[str], fix: str) -> None:
     ("flags", "fix"),
     [
         (["--limit", "0"], ">= 1"),
-        (["--methods", "magic"], "methods are"),
+        (["--methods", "magic"], "is not known: choose"),
+        (["--method", "smc:particles=x"], "particles"),
         (["--peers", "magic"], "peers are"),
         (["--peers", "transformers", "--batch", "4"], "--batch 1"),
         (["--peers", "transformers", "--peer-dtype", "int3"], "choose"),

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import torch
 import transformers
 
-from antiphon.api import encode, make_engine
+from antiphon.api import encode, make_engine, needs_costs
 from antiphon.bench.laps import Contestant, Lap
 from antiphon.bench.peers import engines
 from antiphon.bench.peers.engines import KINDS, PeerOptions
 from antiphon.errors import UserError
-from antiphon.methods import Autoregressive, Method, Speculative
+from antiphon.methods import Autoregressive, Method, Speculative, spec
 from antiphon.models import source
 from antiphon.models.pair import DTYPES, SELF, ModelPair
 from antiphon.params import SamplingParams
@@ -30,9 +30,9 @@ class Ours:
     peer = False
     about: Mapping[str, Any] = {}
 
-    def __init__(self, name: str, pair: ModelPair, method: Method, batch: int, costs: bool) -> None:
+    def __init__(self, name: str, pair: ModelPair, method: Method, batch: int) -> None:
         self.name, self.batch, self.method, self.pair = name, batch, method, pair
-        self.engine = make_engine(pair, batch=batch, costs=costs)
+        self.engine = make_engine(pair, batch=batch, costs=needs_costs(method))
 
     def run(self, prompts: Sequence[str], params: SamplingParams) -> Lap:
         ids = [encode(self.pair, prompt) for prompt in prompts]
@@ -135,6 +135,8 @@ def contestants(
     """The field, ready to run; what was started ends with the context.
 
     Args:
+        methods: "autoregressive", "speculative", "ngram" or "multi-draft", with `gamma`; or any
+            method in its text form, with its own knobs.
         sources: target and draft as the user gave them; peers load their own.
         options: how peers run, and the batch of all.
         say: receives what takes its time.
@@ -149,13 +151,9 @@ def contestants(
         "ngram": Speculative(gamma=gamma, drafter="ngram"),
         "multi-draft": Speculative(gamma=gamma, chains=3),
     }
-    unknown = [name for name in methods if name not in configs]
-    unknown += [name for name in peers if name not in PEERS]
-    if unknown:
-        raise UserError(
-            f"{unknown[0]!r} cannot race: methods are {', '.join(configs)}; "
-            f"peers are {', '.join(PEERS)}"
-        )
+    unknown = next((name for name in peers if name not in PEERS), None)
+    if unknown is not None:
+        raise UserError(f"{unknown!r} cannot race: peers are {', '.join(PEERS)}")
     if not methods and not peers:
         raise UserError("nobody races: name --methods or --peers")
     target, draft = sources
@@ -165,7 +163,8 @@ def contestants(
     field: list[Contestant] = []
     with ExitStack() as open_ones:
         for name in methods:
-            racer = Ours(name, pair, configs[name], options.batch, costs=gamma == "auto")
+            method = configs[name] if name in configs else spec.parse(name)
+            racer = Ours(name, pair, method, options.batch)
             racer.method.check(racer.engine.models, SamplingParams())
             field.append(racer)
         for peer in _peers(pair, peers, options, (target, draft), say):

@@ -45,6 +45,13 @@ def bench(
     methods: Annotated[
         str, typer.Option(help="autoregressive, speculative, ngram, multi-draft; commas between.")
     ] = "autoregressive,speculative",
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:knob=value,...]",
+            help="One more contestant, any of `antiphon methods`; may be repeated.",
+        ),
+    ] = None,
     peers: Annotated[
         str,
         typer.Option(
@@ -117,9 +124,8 @@ def bench(
 
     peer = {"peer_dtype": peer_dtype, "peer_weights": peer_weights} if peers else {}
     run = {"pair": pair.description, "task": task, "gamma": gamma, "seed": seed} | peer
-    with contestants(
-        pair, _names(methods), _names(peers), block, (target, draft), options, say
-    ) as racers:
+    ours = [*_names(methods), *(method or [])]
+    with contestants(pair, ours, _names(peers), block, (target, draft), options, say) as racers:
         if split:
             finish(print_split(pair, racers, questions, params) | run, record)
             return
