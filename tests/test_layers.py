@@ -28,6 +28,11 @@ LAYERS = [
     ["bench", "eval"],
     ["arbiter"],
     ["integrations"],
+    ["serve.fields", "serve.worker", "serve.guard", "serve.page"],
+    ["serve.offers", "serve.answers", "serve.metrics"],
+    ["serve.service"],
+    ["serve.app"],
+    ["serve"],
     ["cli"],
 ]
 BESIDE = ("lab",)  # Knows errors alone; may be used from anywhere.

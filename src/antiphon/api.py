@@ -99,8 +99,8 @@ def make_engine(
 
 
 def needs_costs(method: Method) -> bool:
-    """Whether a method chooses its block length by measured pass costs."""
-    return getattr(method, "gamma", None) == "auto"
+    """Whether a method chooses its sizes by measured pass costs."""
+    return "auto" in (getattr(method, "gamma", None), getattr(method, "particles", None))
 
 
 def pair_costs(

@@ -68,6 +68,11 @@ class Engine:
         return bool(self._line or self._live)
 
     @property
+    def waiting(self) -> int:
+        """Samples in line, which no step works on yet."""
+        return len(self._line)
+
+    @property
     def in_flight(self) -> tuple[str, ...]:
         """The samples that steps work on now; those still in line are not among them."""
         return tuple(self._live)

@@ -156,6 +156,8 @@ class Live:
             text=text,
             token_ids=tuple(self._tokens[new]),
             provenance=tuple(self._provenance[new]),
+            logprobs=tuple(self._logprobs[new]),
+            top_logprobs=tuple(self._tops[new]),
             result=self.result,
         )
 

@@ -58,7 +58,8 @@ class Delta:
     Attributes:
         request: the sample.
         text: newly safe text; concatenated, the deltas give `Result.text`.
-        token_ids, provenance: the tokens whose text is now complete.
+        token_ids, provenance, logprobs: the tokens whose text is now complete.
+        top_logprobs: their alternatives; empty if none were asked for.
         result: the finished sample, in its last delta.
     """
 
@@ -66,4 +67,6 @@ class Delta:
     text: str
     token_ids: tuple[int, ...]
     provenance: tuple[Provenance, ...]
+    logprobs: tuple[float, ...] = ()
+    top_logprobs: tuple[Mapping[int, float], ...] = ()
     result: Result | None = None

@@ -23,7 +23,7 @@ from antiphon.eval.task import Problem
 from antiphon.eval.tasks.lab import Lab
 from antiphon.lab import problems as bundled
 from antiphon.methods import CoSpec, Speculative
-from antiphon.methods.cospec import Fixed
+from antiphon.methods.cospec import Fixed, Rollout
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
 from antiphon.params import SamplingParams
 from antiphon.rules.arbiter import Arbiter
@@ -174,6 +174,37 @@ def test_a_target_branch_on_the_targets_own_text_ends_as_that_text(tmp_path: Pat
     path.write_text("".join(lines[:8]) + lines[8][:20])
     assert mine.mine(miner(), pair(), problems, path) == found
     assert path.read_text() == content
+
+
+def test_decoding_sees_what_was_mined_hidden_states_included() -> None:
+    """Up to a text's first mismatch greedy decoding walks where the miner walked."""
+    width = pair().target.config.hidden_size
+    policy = Policy(pair().fingerprint, states=width)
+    prompts = [encode(pair(), problem.question) for problem in bundled("test")[:10]]
+    params = [SamplingParams(max_tokens=80, seed=i) for i in range(10)]
+    heard: dict[int, torch.Tensor] = {}
+    rollout = Rollout(policy, lambda seed, found, _: heard.setdefault(seed, found) and None)
+    engine = make_engine(pair())
+    engine.generate(prompts, params, rollout)
+    texts = engine.generate(prompts, params, Speculative())
+    for i, (result,) in enumerate(texts):
+        spots, mined, _ = mine.mismatches(pair(), prompts[i], result.token_ids, states=True)
+        assert not spots or mined.shape[1] == len(NAMES) + 2 * width
+        assert bool(spots) == (i in heard)
+        if spots:
+            torch.testing.assert_close(heard[i], mined[0], atol=2e-3, rtol=2e-3)
+    assert heard
+    some = torch.randn(2 * width)
+    torch.testing.assert_close(mine.unpacked(mine.packed(some)), some, atol=1e-2, rtol=1e-3)
+
+
+def test_branches_without_states_cannot_teach_a_policy_that_wants_them() -> None:
+    bare = [
+        Mined(f"p{i}", True, 1, (Branch(0, (0.0,) * 16, i % 2 == 0, i % 2 == 1),))
+        for i in range(50)
+    ]
+    with pytest.raises(UserError, match="--no-states"):
+        warm.split(bare, both_right=0.0, states=True)
 
 
 def test_train_problems_are_no_test_problems() -> None:

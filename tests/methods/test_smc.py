@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 import torch
 from tests.toys import TableModel, exact_outputs, toy_engine
 
+from antiphon.costs import PairCosts, PassCosts
+from antiphon.drafting.sizes import MOST_PARTICLES
 from antiphon.errors import UserError
-from antiphon.methods import SMC, Method
+from antiphon.methods import SMC, Method, Models
 from antiphon.params import SamplingParams
 from antiphon.result import Result
 
@@ -186,6 +189,30 @@ def test_penalties_and_truncation_reach_both_models_alike() -> None:
     assert all(last_notes(r)["log_z"] == pytest.approx(0, abs=1e-6) for r in results)
 
 
+def test_the_vote_returns_the_heaviest_particle_of_the_heaviest_answer() -> None:
+    voted = run(SMC(particles=6, gamma=2, threshold=0, output="vote"), runs=20, length=5)
+    for result in voted:
+        particles = last_notes(result)["particles"]
+        weights: Counter[tuple[int, ...]] = Counter()
+        for particle in particles:  # Toy texts hold no numbers: an answer is the whole text.
+            weights[tuple(particle["tokens"])] += particle["weight"]
+        assert weights[result.token_ids] == max(weights.values())
+
+
+def test_automatic_sizes_need_costs_and_follow_them() -> None:
+    flat = PassCosts({1: 1.0, 64: 1.0})
+    steep = PassCosts({1: 1.0, 64: 64.0})
+    draft = PassCosts({1: 0.1, 64: 0.1})
+    models = Models(TARGET, Near(3, seed=12))
+    method = SMC(particles="auto", gamma="auto")
+    with pytest.raises(UserError, match="costs=True"):
+        method.check(models, SamplingParams(**WARM))
+    free, _ = method.sizes(replace(models, costs=PairCosts(flat, draft)))
+    dear, _ = method.sizes(replace(models, costs=PairCosts(steep, draft)))
+    assert (free, dear) == (MOST_PARTICLES, 1)
+    assert SMC(particles=3, gamma=5).sizes(models) == (3, 5)
+
+
 @pytest.mark.parametrize(
     ("fields", "fix"),
     [
@@ -195,7 +222,7 @@ def test_penalties_and_truncation_reach_both_models_alike() -> None:
         ({"scheme": "odd"}, "systematic"),
         ({"draft_temperature": 0}, "draft_temperature"),
         ({"power": 0}, "power"),
-        ({"output": "odd"}, "sample or max"),
+        ({"output": "odd"}, "sample, max, vote"),
     ],
 )
 def test_what_cannot_be_is_refused(fields: dict[str, Any], fix: str) -> None:

@@ -1,8 +1,9 @@
 """What the arbiter knows of a mismatch: scalars of both models' distributions there.
 
 All of them come out of the one verification pass, and none depends on earlier decisions in the
-block, so a block's mismatches are judged in one batch. Engines that hide hidden states can serve
-them too.
+block, so a block's mismatches are judged in one batch. The target's hidden states may stand beside
+the scalars: before the draft's token, and after the target has read it, which tells what the token
+leads to.
 """
 
 from __future__ import annotations
@@ -34,8 +35,12 @@ _FLOOR = 1e-9
 _MOST = 20.0
 
 
-def features(evidence: Evidence) -> torch.Tensor:
-    """The features of every draft token of a block, float32 ``[K, len(NAMES)]``."""
+def features(evidence: Evidence, states: bool = False) -> torch.Tensor:
+    """The features of every draft token of a block, float32 ``[K, len(NAMES)]``.
+
+    Args:
+        states: append the target's last hidden states before and after the token, ``2 W`` more.
+    """
     p, q, x = evidence.P[: len(evidence)].float(), evidence.Q.float(), evidence.tokens
     px, qx = at(p, x), at(q, x)
     top_p, top_q = p.topk(2, dim=-1).values, q.topk(2, dim=-1).values
@@ -60,4 +65,9 @@ def features(evidence: Evidence) -> torch.Tensor:
         divergence(p, smooth_q).clamp(0, _MOST),
         (p - q).abs().sum(-1) / 2,
     ]
-    return torch.stack(columns, dim=-1)
+    scalars = torch.stack(columns, dim=-1)
+    if not states:
+        return scalars
+    assert evidence.states is not None
+    hidden = evidence.states.float()
+    return torch.cat([scalars, hidden[:-1], hidden[1:]], dim=-1)

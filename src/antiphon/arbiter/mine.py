@@ -7,6 +7,7 @@ the target.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,10 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from antiphon.api import make_engine
-from antiphon.arbiter.features import features
+from antiphon.arbiter.features import NAMES, features
 from antiphon.engine import Engine
 from antiphon.errors import UserError
 from antiphon.eval.calibrate import logprobs
@@ -25,6 +27,7 @@ from antiphon.eval.journal import cut_torn_line
 from antiphon.eval.prompting import Prompting
 from antiphon.eval.task import Problem, Task
 from antiphon.methods import Method, Speculative
+from antiphon.models.base import Extension, LanguageModel
 from antiphon.models.pair import ModelPair
 from antiphon.params import SamplingParams
 from antiphon.rules.evidence import Evidence
@@ -36,7 +39,9 @@ class Branch:
 
     Attributes:
         position: output tokens before it.
-        features: see `arbiter.features`.
+        features: the scalars of `arbiter.features`.
+        states: the target's hidden states before and after the draft's token, ``2 W`` numbers as
+            float16 in base64; "": not mined.
         draft_right, target_right: whether each branch ended in the gold answer.
     """
 
@@ -44,6 +49,7 @@ class Branch:
     features: tuple[float, ...]
     draft_right: bool
     target_right: bool
+    states: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,7 @@ class Miner:
         walk: the method whose text is walked along; None: the target's own, greedily.
         most: branches a problem at most, drawn without replacement.
         batch: requests at once.
+        states: mine the target's hidden states, too.
     """
 
     task: Task
@@ -79,6 +86,7 @@ class Miner:
     walk: Method | None = None
     most: int = 8
     batch: int = 16
+    states: bool = False
 
     def __post_init__(self) -> None:
         if self.most < 1 or self.batch < 1 or self.max_tokens < 1:
@@ -154,7 +162,7 @@ def _group(
     found: dict[int, tuple[int, list[int], torch.Tensor, list[tuple[int, int]]]] = {}
     for i, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
         output = text.token_ids
-        spots, seen, rivals = mismatches(pair, prompt, output)
+        spots, seen, rivals = mismatches(pair, prompt, output, miner.states)
         kept = _drawn(problems[i].id, len(spots), miner.most)
         found[i] = (len(spots), [spots[k] for k in kept], seen[kept], [rivals[k] for k in kept])
         for spot, pairs in zip(found[i][1], found[i][3], strict=True):
@@ -182,17 +190,28 @@ def _group(
             branches=tuple(
                 Branch(
                     spot,
-                    tuple(round(float(value), 6) for value in row),
+                    tuple(round(float(value), 6) for value in row[: len(NAMES)]),
                     right[i, spot, drafted],
                     right[i, spot, own],
+                    packed(row[len(NAMES) :]),
                 )
                 for spot, row, (drafted, own) in zip(spots, seen, rivals, strict=True)
             ),
         )
 
 
+def packed(states: torch.Tensor) -> str:
+    """Hidden states ``[2 W]`` as text; "" for none."""
+    return base64.b64encode(states.half().numpy().tobytes()).decode()
+
+
+def unpacked(text: str) -> torch.Tensor:
+    """Hidden states ``[2 W]``, float32."""
+    return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.float16).astype(np.float32))
+
+
 def mismatches(
-    pair: ModelPair, prompt: tuple[int, ...], output: tuple[int, ...]
+    pair: ModelPair, prompt: tuple[int, ...], output: tuple[int, ...], states: bool = False
 ) -> tuple[list[int], torch.Tensor, list[tuple[int, int]]]:
     """Where both models' first choices differ along a text.
 
@@ -201,14 +220,43 @@ def mismatches(
     """
     assert pair.draft is not None
     if not output:
-        return [], torch.empty(0, 0), []
+        return [], torch.empty(0, len(NAMES)), []
     p = logprobs(pair.target, prompt, output, 1.0).exp()
     q = logprobs(pair.draft, prompt, output, 1.0).exp()
     drafted, own = q.argmax(-1), p.argmax(-1)
     seen = features(Evidence(drafted, torch.cat([p, p[-1:]]), q, torch.cat([p, p[-1:]]), q))
     spots = (drafted != own).nonzero()[:, 0].tolist()
     rivals = [(int(drafted[spot]), int(own[spot])) for spot in spots]
-    return spots, seen[spots], rivals
+    seen = seen[spots]
+    if states and spots:
+        tokens = [drafted for drafted, _ in rivals]
+        seen = torch.cat([seen, _states(pair.target, prompt, output, spots, tokens)], dim=-1)
+    return spots, seen, rivals
+
+
+def _states(
+    model: LanguageModel,
+    prompt: tuple[int, ...],
+    output: tuple[int, ...],
+    spots: Sequence[int],
+    tokens: Sequence[int],
+) -> torch.Tensor:
+    """Hidden states ``[M, 2 W]`` before each spot, and after another token in its place."""
+    tree = model.new_tree(len(prompt) + 2 * len(output))
+    text = prompt + output[:-1]
+    before = [len(prompt) - 1 + spot for spot in spots]
+    # The other tokens hang from the text like twigs, and one pass reads them all.
+    ask = Extension(
+        model,
+        tree,
+        tokens=(*text, *tokens),
+        parents=(*tree.chain(tree.tip, len(text)), *before),
+        rows=(*before, *range(len(text), len(text) + len(tokens))),
+        hidden=True,
+    )
+    (scores,) = model.forward([ask])
+    assert scores.hidden is not None
+    return torch.cat(scores.hidden.float().split(len(spots)), dim=-1)
 
 
 def _drawn(problem: str, count: int, most: int) -> list[int]:

@@ -25,12 +25,13 @@ class Policy(nn.Module, PyTorchModelHubMixin):
     Args:
         pair: fingerprint of the pair it was trained for.
         width: hidden units.
+        states: width of the target's hidden states that it looks at; 0: scalars alone.
     """
 
-    def __init__(self, pair: str = "", width: int = 64) -> None:
+    def __init__(self, pair: str = "", width: int = 64, states: int = 0) -> None:
         super().__init__()
-        self.pair = pair
-        size = len(NAMES)
+        self.pair, self.states = pair, states
+        size = len(NAMES) + 2 * states
         self.mean = nn.Buffer(torch.zeros(size))
         self.scale = nn.Buffer(torch.ones(size))
         self.inner = nn.Linear(size, width)
@@ -39,7 +40,7 @@ class Policy(nn.Module, PyTorchModelHubMixin):
         nn.init.constant_(self.outer.bias, START)
 
     def forward(self, found: torch.Tensor) -> torch.Tensor:
-        """Log-odds ``[K]`` of keeping the draft's token, from features ``[K, F]``."""
+        """Log-odds ``[K]`` of keeping the draft's token, from `features` ``[K, F]``."""
         normed = (found.float() - self.mean) / self.scale
         out: torch.Tensor = self.outer(nn.functional.gelu(self.inner(normed)))
         return out.squeeze(-1)

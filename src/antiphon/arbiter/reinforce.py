@@ -95,7 +95,7 @@ def reinforce(
     Args:
         held: problems to validate on; with none, the last policy is returned.
     """
-    warm = Policy(policy.pair)
+    warm = Policy(policy.pair, states=policy.states)
     warm.load_state_dict(policy.state_dict())
     optimiser = torch.optim.Adam(policy.parameters(), lr=recipe.rate)
     best = {name: value.clone() for name, value in policy.state_dict().items()}

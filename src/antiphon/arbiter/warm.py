@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from antiphon.arbiter.mine import Branch, Mined
+from antiphon.arbiter.features import NAMES
+from antiphon.arbiter.mine import Branch, Mined, unpacked
 from antiphon.arbiter.policy import Policy
 from antiphon.errors import UserError
 
@@ -26,7 +27,9 @@ class Recipe:
         epochs, batch, rate, decay: of AdamW.
         both_right: weight of mismatches where both branches are right, labelled "keep": keeping
             costs nothing there and is faster; 0 leaves them out.
-        seed: of the start and of the order.
+        noise: standard deviation of what is added to the (standardised) features, so that many
+            of them are not learnt by heart.
+        seed: of the start, of the order and of the noise.
     """
 
     epochs: int = 60
@@ -34,6 +37,7 @@ class Recipe:
     rate: float = 2e-3
     decay: float = 1e-2
     both_right: float = 0.2
+    noise: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -41,6 +45,8 @@ class Recipe:
             raise UserError("epochs and batch are whole numbers >= 1")
         if not self.rate > 0 or not 0 <= self.both_right <= 1:
             raise UserError("rate is above 0, both_right a weight from 0 to 1")
+        if not self.noise >= 0:
+            raise UserError(f"noise is {self.noise!r}: give a number >= 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +61,13 @@ class Examples:
         return len(self.labels)
 
 
-def split(mined: Sequence[Mined], both_right: float) -> tuple[Examples, Examples]:
+def split(
+    mined: Sequence[Mined], both_right: float, states: bool = False
+) -> tuple[Examples, Examples]:
     """Training and validation examples; a problem is wholly on one side.
+
+    Args:
+        states: with the target's hidden states.
 
     Raises UserError where there is nothing to learn from.
     """
@@ -64,21 +75,29 @@ def split(mined: Sequence[Mined], both_right: float) -> tuple[Examples, Examples
     for one in mined:
         digest = hashlib.sha256(one.problem.encode()).digest()
         sides[digest[0] % HELD_OUT == 0].extend(one.branches)
-    train, held = (_examples(side, both_right) for side in sides)
+    train, held = (_examples(side, both_right, states) for side in sides)
     if not len(train) or not len(held) or not 0 < float(train.labels.mean()) < 1:
         raise UserError("too few branches that differ were mined: mine more problems")
     return train, held
 
 
-def _examples(branches: Sequence[Branch], both_right: float) -> Examples:
+def _examples(branches: Sequence[Branch], both_right: float, states: bool) -> Examples:
     kept = [
         (branch, 1.0 if branch.draft_right != branch.target_right else both_right)
         for branch in branches
         if branch.draft_right or branch.target_right
     ]
     kept = [(branch, weight) for branch, weight in kept if weight > 0]
+    seen = torch.tensor([branch.features for branch, _ in kept], dtype=torch.float32)
+    if states and kept:
+        if not all(branch.states for branch, _ in kept):
+            raise UserError(
+                "these branches were mined without hidden states: give --no-states, or mine into "
+                "another folder"
+            )
+        seen = torch.cat([seen, torch.stack([unpacked(b.states) for b, _ in kept])], dim=-1)
     return Examples(
-        torch.tensor([branch.features for branch, _ in kept], dtype=torch.float32),
+        seen,
         torch.tensor([float(branch.draft_right) for branch, _ in kept]),
         torch.tensor([weight for _, weight in kept]),
     )
@@ -101,7 +120,7 @@ def warm_start(
         told: hears epoch and validation loss.
     """
     torch.manual_seed(recipe.seed)
-    policy = Policy(pair)
+    policy = Policy(pair, states=(train.features.shape[1] - len(NAMES)) // 2)
     policy.standardise(train.features)
     optimiser = torch.optim.AdamW(policy.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
     best = {name: value.clone() for name, value in policy.state_dict().items()}
@@ -115,10 +134,12 @@ def warm_start(
         generator = torch.Generator().manual_seed(recipe.seed * 100_003 + epoch)
         for rows in torch.randperm(len(train), generator=generator).split(recipe.batch):
             optimiser.zero_grad()
-            _loss(policy, train, rows).backward()
+            features = train.features[rows]
+            noise = torch.randn(features.shape, generator=generator) * policy.scale
+            _loss(policy, train, rows, features + recipe.noise * noise).backward()
             optimiser.step()
         with torch.no_grad():
-            loss = float(_loss(policy, held, torch.arange(len(held))))
+            loss = float(_loss(policy, held, torch.arange(len(held)), held.features))
         if loss < lowest:
             lowest = loss
             best = {name: value.clone() for name, value in policy.state_dict().items()}
@@ -150,9 +171,11 @@ def agreement(policy: Policy, held: Examples) -> float:
     return float((kept == held.labels[differ].bool()).float().mean())
 
 
-def _loss(policy: Policy, examples: Examples, rows: torch.Tensor) -> torch.Tensor:
+def _loss(
+    policy: Policy, examples: Examples, rows: torch.Tensor, features: torch.Tensor
+) -> torch.Tensor:
     losses = functional.binary_cross_entropy_with_logits(
-        policy(examples.features[rows]), examples.labels[rows], reduction="none"
+        policy(features), examples.labels[rows], reduction="none"
     )
     weights = examples.weights[rows]
     return (losses * weights).sum() / weights.sum()

@@ -20,7 +20,7 @@ app = typer.Typer(
 def build() -> typer.Typer:
     """The command-line application; imports torch, so it waits until it is needed."""
     if not app.registered_commands:
-        from antiphon.cli import bench, calibrate, compare, demo, generate, lab, plan, train
+        from antiphon.cli import bench, calibrate, compare, demo, generate, lab, plan, serve, train
         from antiphon.cli.eval import evaluate
 
         app.command()(generate.generate)
@@ -32,6 +32,7 @@ def build() -> typer.Typer:
         app.command()(compare.compare)
         app.command()(calibrate.calibrate)
         app.command()(plan.plan)
+        app.command()(serve.serve)
         app.command("train-arbiter")(train.train_arbiter)
         app.add_typer(lab.app, name="lab")
     return app

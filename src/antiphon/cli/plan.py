@@ -63,11 +63,15 @@ def plan(
     if parameters is not None and (THIS in names or target or draft):
         raise UserError("--parameters stands in place of models: name a --hardware, no models")
     pair = None
-    if THIS in names or (acceptance is None and parameters is None):
+    replayed = replay_run is not None
+    if THIS in names or (acceptance is None and parameters is None and not replayed):
         pair = opt.load(
             target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
         )
-    chance = acceptance if acceptance is not None else known_acceptance(pair, temperature)
+    chance = acceptance
+    # A run's passes are known: replaying it asks for no acceptance.
+    if chance is None and not (replayed and (pair is None or pair.profile is None)):
+        chance = known_acceptance(pair, temperature)
     counts = recorded(replay_run) if replay_run is not None else {}
     console = Console()
     result: dict[str, Any] = {"acceptance": chance, "batch": batch, "machine": machine()}
@@ -75,9 +79,10 @@ def plan(
     counted = sizes(target, draft, parameters) if set(names) != {THIS} else []
     for name in names:
         costs = costs_on(name, pair, counted)
-        found = forecasts(costs, chance, batch)
-        show(console, name, found if every else shown(found), costs, batch)
-        result[name] = {f.method: f.tokens_per_second for f in found}
+        if chance is not None:
+            found = forecasts(costs, chance, batch)
+            show(console, name, found if every else shown(found), costs, batch)
+            result[name] = {f.method: f.tokens_per_second for f in found}
         if counts:
             result[f"{name} replay"] = show_replay(console, name, counts, costs, batch)
     print(json.dumps(result))

@@ -43,6 +43,12 @@ def train_arbiter(
     epochs: Annotated[int, typer.Option(help="Of the warm start.")] = 60,
     steps: Annotated[int, typer.Option(help="Updates of the reinforcement.")] = 200,
     rollouts: Annotated[int, typer.Option(help="Rollouts a problem and update.")] = 8,
+    states: Annotated[
+        bool, typer.Option(help="Let the arbiter see the target's hidden states, too.")
+    ] = True,
+    noise: Annotated[
+        float, typer.Option(help="On the features of the warm start, in their spreads.")
+    ] = 0.3,
     speed: Annotated[float, typer.Option(help="Reward for a token per target pass.")] = 0.02,
     gamma: Annotated[int, typer.Option(help="Draft tokens per round.")] = 4,
     batch: Annotated[int, typer.Option(help="Requests at once.")] = 16,
@@ -67,8 +73,8 @@ def train_arbiter(
         raise UserError(f"--limit is {limit}: give a whole number >= 1")
     chosen = build_task(task, None, None)
     problems = train_problems(chosen, data, limit)
-    miner = mining.Miner(chosen, Prompting(), chosen.max_tokens, None, branches, batch)
-    recipe = warm.Recipe(epochs=epochs, both_right=both_right, seed=seed)
+    miner = mining.Miner(chosen, Prompting(), chosen.max_tokens, None, branches, batch, states)
+    recipe = warm.Recipe(epochs=epochs, both_right=both_right, noise=noise, seed=seed)
     lessons = reinforcing.Recipe(
         steps=steps, rollouts=rollouts, speed=speed, gamma=gamma, seed=seed
     )
@@ -78,7 +84,7 @@ def train_arbiter(
         mined = _mine(miner, pair, problems, out, console)
         console.print(shares(mined), highlight=False)
     if "warm" in wanted:
-        _warm(recipe, pair, out, console)
+        _warm(recipe, states, pair, out, console)
     if "reinforce" in wanted:
         _reinforce(lessons, miner, pair, problems, out, console)
     typer.echo(json.dumps({"arbiter": str(out), "stages": wanted}))
@@ -121,8 +127,8 @@ def _mine(
         return mining.mine(miner, pair, problems, path, lambda _: progress.advance(bar))
 
 
-def _warm(recipe: warm.Recipe, pair: ModelPair, out: Path, console: Console) -> None:
-    train, held = warm.split(mining.read(out / "branches.jsonl"), recipe.both_right)
+def _warm(recipe: warm.Recipe, states: bool, pair: ModelPair, out: Path, console: Console) -> None:
+    train, held = warm.split(mining.read(out / "branches.jsonl"), recipe.both_right, states)
     policy = warm.warm_start(recipe, train, held, pair.fingerprint, out / "warm" / "checkpoint.pt")
     policy.save_pretrained(str(out / "warm"))
     policy.save_pretrained(str(out))

@@ -6,6 +6,7 @@ from antiphon.methods.autoregressive import Autoregressive, DraftOnly
 from antiphon.methods.base import Method, Models
 from antiphon.methods.cospec import CoSpec
 from antiphon.methods.easd import EASD
+from antiphon.methods.rsd import RSD
 from antiphon.methods.smc import SMC
 from antiphon.methods.specguard import SpecGuard
 from antiphon.methods.speculative import Speculative
@@ -17,6 +18,7 @@ METHODS: dict[str, type[Any]] = {
     "easd": EASD,
     "cospec": CoSpec,
     "specguard": SpecGuard,
+    "rsd": RSD,
     "smc": SMC,
 }
 """Command-line name -> configuration class."""
@@ -24,6 +26,7 @@ METHODS: dict[str, type[Any]] = {
 __all__ = [
     "EASD",
     "METHODS",
+    "RSD",
     "SMC",
     "Autoregressive",
     "CoSpec",

@@ -94,7 +94,7 @@ class Rollout:
         seed = request.randomness.seed
 
         def asked(evidence: Evidence, k: int, kept: bool) -> None:
-            self.hear(seed, features(evidence)[k], kept)
+            self.hear(seed, features(evidence, self.policy.states > 0)[k], kept)
 
         return arbitrate(request, models, self.gamma, Arbiter(self.policy, lots=lots), asked)
 
@@ -126,7 +126,8 @@ def arbitrate(
     drafter = DraftModel(models.draft, request, beliefs=True)
     length = block_length(gamma, "model", request.params, models)
     judge = chain_judge(request, Rules(Exact(), rescue=arbiter), asked)
-    return speculate(request, models.target, drafter, length, judge)
+    hidden = arbiter.policy.states > 0
+    return speculate(request, models.target, drafter, length, judge, hidden)
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,7 @@ import torch
 
 from antiphon.drafting.base import Drafter
 from antiphon.drafting.length import BlockLength
-from antiphon.models.base import Extension, LanguageModel
+from antiphon.models.base import Extension, LanguageModel, Scores
 from antiphon.models.tree import KVTree
 from antiphon.request import Commit, Provenance, Request, Steps, ask
 from antiphon.rules.base import Block, Verdict
@@ -18,14 +18,23 @@ from antiphon.rules.exact import exact, greedy
 from antiphon.rules.judge import Rules, judge
 from antiphon.sampling import Context, Distributions, distribution, favourites, one_hot
 
-Judge = Callable[[Block, torch.Tensor, list[Context]], Verdict]
-"""Judges a block, given the target's logits ``[K + 1, V]`` and the history at each row."""
+Judge = Callable[[Block, Scores, list[Context]], Verdict]
+"""Judges a block, given the target's ``K + 1`` rows of scores and the history at each of them."""
 
 
 def speculate(
-    request: Request, target: LanguageModel, drafter: Drafter, length: BlockLength, judge: Judge
+    request: Request,
+    target: LanguageModel,
+    drafter: Drafter,
+    length: BlockLength,
+    judge: Judge,
+    hidden: bool = False,
 ) -> Steps[None]:
-    """Write a text in rounds; see Leviathan et al. 2023 (arXiv 2211.17192), Algorithm 1."""
+    """Write a text in rounds; see Leviathan et al. 2023 (arXiv 2211.17192), Algorithm 1.
+
+    Args:
+        hidden: let the judge see the target's last hidden states, too.
+    """
     tree = target.new_tree(request.longest)
     context = Context(request.prompt)
     while True:
@@ -35,10 +44,10 @@ def speculate(
 
         # 2. Score what the target has not read yet and the whole block, in one pass.
         unread = context.since(tree.length)
-        scores = yield from ask(verification(target, tree, unread, block))
+        scores = yield from ask(verification(target, tree, unread, block, hidden))
 
         # 3. Judge: an acceptable path of the block stands, and one more token.
-        verdict = judge(block, scores.logits, hypothetical(context, block))
+        verdict = judge(block, scores, hypothetical(context, block))
         kept = tuple(block.tokens[i] for i in verdict.accepted)
         rows = (0, *(i + 1 for i in verdict.accepted))
         drafted: list[Provenance] = ["draft"] * len(kept)
@@ -63,7 +72,8 @@ def speculate(
 def exact_judge(request: Request) -> Judge:
     """The exact rule, for chains and trees."""
 
-    def decide(block: Block, logits: torch.Tensor, contexts: list[Context]) -> Verdict:
+    def decide(block: Block, scores: Scores, contexts: list[Context]) -> Verdict:
+        logits = scores.logits
         if request.params.greedy:
             return greedy(block, favourites(logits, request.params, contexts))
         p = Distributions(logits, request.params, contexts)
@@ -81,7 +91,8 @@ def chain_judge(
     at_zero = request.params.greedy
     opened = replace(request.params, temperature=1.0) if at_zero else request.params
 
-    def decide(block: Block, logits: torch.Tensor, contexts: list[Context]) -> Verdict:
+    def decide(block: Block, scores: Scores, contexts: list[Context]) -> Verdict:
+        logits = scores.logits
         p = distribution(logits, request.params, contexts)
         if not block.tokens:
             return exact(block, p, request.randomness)
@@ -89,7 +100,7 @@ def chain_judge(
         q = one_hot(tokens, p.shape[-1]) if block.q is None else torch.stack(block.q)
         P = distribution(logits, opened, contexts) if at_zero else p
         Q = q if block.belief is None else torch.stack(block.belief)
-        evidence = Evidence(tokens, p, q, P, Q, at_zero)
+        evidence = Evidence(tokens, p, q, P, Q, at_zero, scores.hidden)
         return judge(rules, evidence, request.randomness, asked)
 
     return decide
@@ -100,7 +111,11 @@ EMPTY = Block((), (), ((),))
 
 
 def verification(
-    target: LanguageModel, tree: KVTree, unread: tuple[int, ...], block: Block
+    target: LanguageModel,
+    tree: KVTree,
+    unread: tuple[int, ...],
+    block: Block,
+    hidden: bool = False,
 ) -> Extension:
     """One pass over the unread text and the block; its ``K + 1`` rows are the block's rows."""
     first = tree.next_node + len(unread) - 1
@@ -110,6 +125,7 @@ def verification(
         tokens=unread + block.tokens,
         parents=(*tree.chain(tree.tip, len(unread)), *(first + row for row in block.parents)),
         rows=tuple(range(len(unread) - 1, len(unread) + len(block))),
+        hidden=hidden,
     )
 
 

@@ -22,6 +22,7 @@ from antiphon.methods.particles import (
     log_mean,
     normalised,
 )
+from antiphon.methods.selection import answer, weighted_vote
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask, judge
 from antiphon.sampling import Context, distribution
 
@@ -168,8 +169,13 @@ class Population:
             count += 1
         return count
 
-    def choose(self, heaviest: bool) -> Particle:
-        """The particle that is returned: the heaviest, or one drawn by weight."""
+    def choose(self, output: str) -> Particle:
+        """The particle that is returned.
+
+        Args:
+            output: "max", the heaviest; "vote", the heaviest of those whose common answer has
+                the most weight; or "sample", one drawn by weight.
+        """
         weights = normalised(self.log_weights)
         log_z = self.log_z + log_mean(self.log_weights)
         self._notes |= {
@@ -180,8 +186,11 @@ class Population:
                 for particle, weight in zip(self.members, weights, strict=True)
             ],
         }
-        if heaviest:
+        if output == "max":
             return self.members[int(weights.argmax())]
+        if output == "vote":
+            answers = [answer(self._text(particle)) for particle in self.members]
+            return self.members[weighted_vote(answers, weights.tolist())]
         return self.members[draw(torch.from_numpy(weights), self.request.randomness.uniform())]
 
     def commit(self, particle: Particle, start: int, stop: int) -> Commit:
@@ -195,6 +204,11 @@ class Population:
             proposed=proposed,
             notes=notes,
         )
+
+    def _text(self, particle: Particle) -> str:
+        assert self.request.detokenizer is not None
+        reader = self.request.detokenizer(self.request.prompt)
+        return "".join(map(reader.push, particle.tokens)) + reader.flush()
 
     def _gains(
         self,

@@ -34,6 +34,26 @@ def vote(keys: Sequence[Hashable]) -> int:
     return next(i for i, key in enumerate(keys) if counts[key] == best)
 
 
+def weighted_vote(keys: Sequence[Hashable], weights: Sequence[float]) -> int:
+    """The heaviest candidate among those whose common key has the most weight.
+
+    Args:
+        keys, weights: ``[N]``; the earlier candidate wins a tie.
+    """
+    mass: dict[Hashable, float] = {}
+    for key, weight in zip(keys, weights, strict=True):
+        mass[key] = mass.get(key, 0.0) + weight
+    best = max(mass.values())
+    winner = next(key for key, total in mass.items() if total == best)
+    return max((i for i, key in enumerate(keys) if key == winner), key=lambda i: (weights[i], -i))
+
+
+def answer(text: str) -> str:
+    """What a text answers: its last number, or the whole text where it has none."""
+    found = numbers(text)
+    return found[-1].replace(",", "") if found else text.strip()
+
+
 def numbers(text: str) -> tuple[str, ...]:
     """The numbers of a step, in order: what a vote on values compares."""
     return tuple(_NUMBERS.findall(text))

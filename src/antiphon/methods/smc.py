@@ -8,8 +8,9 @@ round, its weight by p / q, and particles that fall behind are replaced by copie
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from antiphon.drafting.sizes import best_sizes
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
 from antiphon.methods.particles import SCHEMES
@@ -17,14 +18,17 @@ from antiphon.methods.population import Population
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
 
+OUTPUTS = ("sample", "max", "vote")
+
 
 @dataclass(frozen=True, slots=True)
 class SMC:
     """Configuration.
 
     Attributes:
-        particles: N.
-        gamma: draft tokens a particle and round.
+        particles: N; "auto": as many as the measured pass costs let run nearly for free.
+        gamma: draft tokens a particle and round; "auto": the shortest block that is nearly as
+            fast as the fastest. See `drafting.sizes`.
         threshold: resample where the effective sample size falls below this share of N; 0: never.
         scheme: resampler, see `methods.particles`.
         draft_temperature: of q; None: the request's.
@@ -32,14 +36,15 @@ class SMC:
         guided: commit only the longest beginning of a block at whose end the effective sample
             size still reaches the threshold (one token at least), and draw the target's token
             there.
-        output: "sample" returns a particle by its weight, "max" the heaviest one.
+        output: "sample" returns a particle by its weight, "max" the heaviest one, "vote" the
+            heaviest of those whose common answer (the last number of a text) weighs most.
     """
 
     GUARANTEE: ClassVar[str] = "the target's distribution as N grows; N = 1 is the bare draft"
     SOURCE: ClassVar[str] = "arXiv 2604.15672"
 
-    particles: int = 8
-    gamma: int = 8
+    particles: int | Literal["auto"] = 8
+    gamma: int | Literal["auto"] = 8
     threshold: float = 0.5
     scheme: str = "systematic"
     draft_temperature: float | None = None
@@ -49,8 +54,9 @@ class SMC:
 
     def __post_init__(self) -> None:
         for name in ("particles", "gamma"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)!r}: give a whole number >= 1")
+            value = getattr(self, name)
+            if value != "auto" and (type(value) is not int or value < 1):
+                raise UserError(f"{name} is {value!r}: give a whole number >= 1, or 'auto'")
         if not 0 <= self.threshold <= 1:
             raise UserError(f"threshold is {self.threshold!r}: give a share of N, 0 to 1")
         if self.scheme not in SCHEMES:
@@ -59,29 +65,34 @@ class SMC:
             raise UserError(f"draft_temperature is {self.draft_temperature!r}: give it above 0")
         if not self.power > 0:
             raise UserError(f"power is {self.power!r}: give a number above 0")
-        if self.output not in ("sample", "max"):
-            raise UserError(f"output is {self.output!r}: choose sample or max")
+        if self.output not in OUTPUTS:
+            raise UserError(f"output is {self.output!r}: choose {', '.join(OUTPUTS)}")
 
     def check(self, models: Models, params: SamplingParams) -> None:
         if models.draft is None:
             raise UserError("smc needs a draft model: give --draft PATH or --draft self")
         if params.greedy:
             raise UserError("smc draws samples: give a --temperature above 0")
+        if "auto" in (self.particles, self.gamma) and models.costs is None:
+            raise UserError("'auto' needs measured pass costs: load the pair with costs=True")
 
     def run(self, request: Request, models: Models) -> Steps[None]:
         assert models.draft is not None
+        N, gamma = self.sizes(models)
+        # One particle is never resampled.
+        bar = self.threshold * N if N > 1 else 0.0
         population = Population(
             request,
             models,
-            particles=self.particles,
+            particles=N,
             draft_temperature=self.draft_temperature,
             power=self.power,
         )
         told = 0
         while population.unfinished:
-            drafts = yield from population.draft(self.gamma)
-            yield from population.weigh(drafts, bar=self._bar if self.guided else 0.0)
-            if population.effective_size < self._bar:
+            drafts = yield from population.draft(gamma)
+            yield from population.weigh(drafts, bar=bar if self.guided else 0.0)
+            if population.effective_size < bar:
                 population.resample(SCHEMES[self.scheme])
             population.settle()
             # What all particles share will not change any more: it can be told. The end of the
@@ -90,11 +101,17 @@ class SMC:
             if shared > told and population.unfinished:
                 yield population.commit(population.members[0], told, shared)
                 told = shared
-        chosen = population.choose(heaviest=self.output == "max")
+        chosen = population.choose(self.output)
         if told < len(chosen.tokens):
             yield population.commit(chosen, told, len(chosen.tokens))
 
-    @property
-    def _bar(self) -> float:
-        """The effective sample size below which particles are resampled; one is never."""
-        return self.threshold * self.particles if self.particles > 1 else 0.0
+    def sizes(self, models: Models) -> tuple[int, int]:
+        """N and gamma; what is "auto" by the measured pass costs."""
+        if self.particles != "auto" and self.gamma != "auto":
+            return self.particles, self.gamma
+        assert models.costs is not None
+        return best_sizes(
+            models.costs,
+            None if self.particles == "auto" else self.particles,
+            None if self.gamma == "auto" else self.gamma,
+        )

@@ -47,7 +47,7 @@ def build(name: str, values: Mapping[str, str]) -> Method:
 
 def describe(method: Method) -> str:
     """The text `parse` reads: the method's name and the fields that differ from their default."""
-    name = next(name for name, config in METHODS.items() if type(method) is config)
+    name = name_of(method)
     changed = [
         f"{field.name}={getattr(method, field.name)}"
         for field in dataclasses.fields(method)  # type: ignore[arg-type]
@@ -56,10 +56,15 @@ def describe(method: Method) -> str:
     return f"{name}:{','.join(changed)}" if changed else name
 
 
+def name_of(method: Method) -> str:
+    """The method's plain name."""
+    return next(name for name, config in METHODS.items() if type(method) is config)
+
+
 def with_fields(method: Method, values: Mapping[str, str]) -> Method:
     """The same method with some fields set from text."""
     hints = get_type_hints(type(method))
-    name = describe(method).partition(":")[0]
+    name = name_of(method)
     read = {key: _value(name, key, text, hints[key]) for key, text in values.items()}
     changed: Method = dataclasses.replace(method, **read)  # type: ignore[type-var]
     return changed

@@ -43,12 +43,15 @@ class Scored:
         grounding: ``[T]``; None where it was not asked for.
         attention: what `Grounding.absorb` takes if the step is accepted.
         nodes: of the step in the tree.
+        hidden: the last hidden state ``[W]`` at the step's last token; None where it was not
+            asked for.
     """
 
     logprobs: torch.Tensor
     grounding: torch.Tensor | None
     attention: torch.Tensor | None
     nodes: range
+    hidden: torch.Tensor | None = None
 
 
 class StepWriter:
@@ -135,8 +138,8 @@ class StepWriter:
                     candidates[i].sums = hidden[row] if old is None else old + hidden[row]
         return candidates
 
-    def score(self, context: Context, tokens: list[int]) -> Steps[Scored]:
-        """Read a step again as one chain, for its log-probabilities and its grounding."""
+    def score(self, context: Context, tokens: list[int], hidden: bool = False) -> Steps[Scored]:
+        """Read a step as one chain, for its log-probabilities, grounding and hidden state."""
         first = yield from self.read(context)
         self.tree.prune()
         scores = yield from ask(
@@ -146,6 +149,7 @@ class StepWriter:
                 tuple(tokens),
                 rows=tuple(range(len(tokens))),
                 attention=self.capture,
+                hidden=hidden,
             )
         )
         before = torch.cat([first[None], scores.logits[:-1]])
@@ -154,7 +158,13 @@ class StepWriter:
             assert scores.attention is not None
             grounding = self.grounding.score(scores.attention)
         self._next_if_accepted = scores.logits[-1]
-        return Scored(logprobs_of(before, tokens), grounding, scores.attention, scores.nodes)
+        return Scored(
+            logprobs_of(before, tokens),
+            grounding,
+            scores.attention,
+            scores.nodes,
+            None if scores.hidden is None else scores.hidden[-1],
+        )
 
     def accept(self, scored: Scored) -> None:
         """The step that was scored last stands: it joins the trunk."""
@@ -164,6 +174,16 @@ class StepWriter:
             assert scored.attention is not None
             self.grounding.absorb(scored.attention)
         self._next = self._next_if_accepted
+
+    def keep(self, candidate: Candidate) -> None:
+        """A candidate stands: what was read of it joins the trunk, its last token is unread.
+
+        Not for a writer that keeps track of attention: candidates are written without it.
+        """
+        assert self.grounding is None
+        if candidate.nodes:
+            self.tree.commit(candidate.nodes[-1])
+        self.tree.prune()
 
     def drop(self) -> None:
         """Forget every candidate."""

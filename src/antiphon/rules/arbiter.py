@@ -32,7 +32,7 @@ class Arbiter:
 
     @torch.no_grad()
     def keep(self, evidence: Evidence) -> torch.Tensor:
-        odds: torch.Tensor = self.policy(features(evidence))
+        odds: torch.Tensor = self.policy(features(evidence, self.policy.states > 0))
         chances = odds.sigmoid()
         if self.lots is None:
             return chances > self.threshold

@@ -22,6 +22,8 @@ class Evidence:
         q: ``[K, V]``, the draft's.
         P, Q: beliefs, of the same shapes.
         greedy: whether p is one-hot by temperature 0.
+        states: ``[K + 1, W]``, the target's last hidden states: before each token, and after the
+            whole block; None: nobody asked for them.
     """
 
     tokens: torch.Tensor
@@ -30,6 +32,7 @@ class Evidence:
     P: torch.Tensor
     Q: torch.Tensor
     greedy: bool = False
+    states: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)

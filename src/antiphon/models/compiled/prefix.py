@@ -7,6 +7,8 @@ texts begin with the same tokens, so they begin with the same slots.
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
+from collections.abc import Callable
 
 import numpy as np
 
@@ -21,17 +23,38 @@ LEAST = 16
 
 
 class Prefixes:
-    """The live trees of a model, by what they begin with."""
+    """The trees of a model, by what they begin with: the live ones, and some that have ended.
+
+    Attributes:
+        kept_tokens: how many tokens' slots may outlive their requests, the last used ones.
+    """
 
     def __init__(self) -> None:
+        self.kept_tokens = 0
         self._trees: weakref.WeakSet[KVTree] = weakref.WeakSet()
+        self._recent: OrderedDict[KVTree, None] = OrderedDict()
 
     def add(self, tree: KVTree) -> None:
         self._trees.add(tree)
+        if self.kept_tokens:
+            self._recent[tree] = None
+
+    def used(self, tree: KVTree) -> None:
+        """Another text has begun as this one does."""
+        if tree in self._recent:
+            self._recent.move_to_end(tree)
 
     def reading(self) -> Reading:
         """For the asks of one pass."""
-        return Reading(self._trees)
+        self._forget()
+        return Reading(self._trees, self.used)
+
+    def _forget(self) -> None:
+        """Let the oldest trees go; one that is in use lives on with its request."""
+        total = sum(tree.slots for tree in self._recent)
+        while total > self.kept_tokens:
+            oldest, _ = self._recent.popitem(last=False)
+            total -= oldest.slots
 
 
 class Reading:
@@ -40,8 +63,10 @@ class Reading:
     A tree whose prompt is matched counts as known from then on: it is read before the next one.
     """
 
-    def __init__(self, trees: weakref.WeakSet[KVTree]) -> None:
-        self._trees = trees
+    def __init__(
+        self, trees: weakref.WeakSet[KVTree], used: Callable[[KVTree], None] = lambda _: None
+    ) -> None:
+        self._trees, self._used = trees, used
         self._known: dict[KVTree, Tokens] = {}
 
     def match(self, ask: Extension) -> tuple[int, KVTree | None]:
@@ -53,7 +78,7 @@ class Reading:
                 self._known[other] = np.array(other.path(other.tip))
         prompt = np.array(ask.tokens[: _chain(ask)])
         # A scored token must go through the model, and so must what attention is wanted of.
-        most = 0 if ask.attention is not None else min(min(ask.wanted), len(prompt))
+        most = 0 if ask.attention is not None else min([*ask.wanted, len(prompt)])
         found = [(_common(prompt[:most], theirs), other) for other, theirs in self._known.items()]
         self._known[tree] = prompt
         length, best = max(found, key=lambda pair: pair[0], default=(0, tree))
@@ -65,6 +90,7 @@ class Reading:
             assert isinstance(ours, SlotStorage)
             assert isinstance(theirs, SlotStorage)
             ours.adopt(theirs.numbers[:length].copy())
+            self._used(tree)
         if len(ask.tokens) - length <= FEW:
             # Read at the very end, with other blocks of a few tokens, who must not count on it.
             self._known.pop(ask.tree, None)

@@ -1,0 +1,106 @@
+"""RSD: the draft writes steps, and a process reward model says which ones stand.
+
+Liao et al., "Reward-Guided Speculative Decoding for Efficient LLM Reasoning" (arXiv 2501.19324):
+a step of the draft is accepted with a chance that grows with its reward, else the target writes
+the step, which nobody judges.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from antiphon.errors import UserError
+from antiphon.methods import rewards
+from antiphon.methods.base import Models
+from antiphon.methods.steps import StepWriter
+from antiphon.params import SamplingParams
+from antiphon.request import Commit, Judged, Provenance, Request, Steps
+from antiphon.sampling import Context
+
+ACCEPTS = ("binary", "clipped", "logistic")
+
+
+@dataclass(frozen=True, slots=True)
+class RSD:
+    """Configuration. The defaults are those of the paper's code.
+
+    Attributes:
+        reward: folder of the reward model: a sequence classifier with one label, or a value
+            head on the target; "": the bundled pair's.
+        delta: the reward from which a step is accepted.
+        accept: the chance of that: "binary", 1 from delta on; "clipped", the reward itself;
+            "logistic", sigmoid(slope (r - delta)).
+        slope: alpha of "logistic".
+        longest: tokens after which a step counts as complete.
+    """
+
+    GUARANTEE: ClassVar[str] = "none; delta > 1 is the target step by step"
+    SOURCE: ClassVar[str] = "arXiv 2501.19324"
+
+    reward: str = ""
+    delta: float = 0.7
+    accept: str = "binary"
+    slope: float = 10.0
+    longest: int = 256
+
+    def __post_init__(self) -> None:
+        if self.delta != self.delta:
+            raise UserError("delta is not a number: give a reward, 0 to 1")
+        if self.accept not in ACCEPTS:
+            raise UserError(f"accept is {self.accept!r}: choose {', '.join(ACCEPTS)}")
+        if not self.slope > 0:
+            raise UserError(f"slope is {self.slope!r}: give a number above 0")
+        if type(self.longest) is not int or self.longest < 1:
+            raise UserError(f"longest is {self.longest!r}: give a whole number >= 1")
+
+    def check(self, models: Models, params: SamplingParams) -> None:
+        if models.draft is None:
+            raise UserError("rsd needs a draft model: give --draft PATH or --draft self")
+        rewards.load(self.reward, models.target, models.pair)
+
+    def run(self, request: Request, models: Models) -> Steps[None]:
+        assert models.draft is not None
+        reward = rewards.load(self.reward, models.target, models.pair)
+        draft = StepWriter(models.draft, request, self.longest)
+        target = StepWriter(models.target, request, self.longest)
+        context = Context(request.prompt)
+        while request.room(len(context.output)) > 0:
+            # 1. The draft writes a step.
+            (step,) = yield from draft.propose(context, 1)
+
+            # 2. The target reads it; its hidden state, or the text itself, is rewarded.
+            scored = yield from target.score(context, step.tokens, hidden=reward.hidden > 0)
+            text = request.prompt + context.output + tuple(step.tokens)
+            value = reward(text, scored.hidden)
+            accepted = request.randomness.uniform() < self.chance(value)
+            if accepted:
+                target.accept(scored)
+                draft.keep(step)
+            else:
+                # 3. Refused: the target writes the step in its place.
+                target.drop()
+                draft.drop()
+                (step,) = yield from target.propose(context, 1)
+                scored = yield from target.score(context, step.tokens)
+                target.accept(scored)
+            who: Provenance = "draft" if accepted else "target"
+            yield Commit(
+                tokens=tuple(step.tokens),
+                provenance=(who,) * len(step.tokens),
+                judged=tuple(map(Judged, scored.logprobs.tolist())),
+                proposed=tuple(step.tokens) if accepted else (),
+                notes={"score": round(value, 4), "steps": 1, "fired": 0 if accepted else 1},
+            )
+            context = context.then(step.tokens)
+            if step.tokens[-1] in draft.ends:
+                return
+
+    def chance(self, reward: float) -> float:
+        """omega(r): the chance that a step with this reward is accepted."""
+        if self.accept == "binary":
+            return 1.0 if reward >= self.delta else 0.0
+        if self.accept == "clipped":
+            return min(max(reward, 0.0), 1.0)
+        return 1.0 / (1.0 + math.exp(-self.slope * (reward - self.delta)))
