@@ -177,7 +177,7 @@ def test_a_target_branch_on_the_targets_own_text_ends_as_that_text(tmp_path: Pat
 
 
 def test_decoding_sees_what_was_mined_hidden_states_included() -> None:
-    """Up to a text's first mismatch greedy decoding walks where the miner walked."""
+    """Up to the first judged mismatch greedy decoding walks where the miner walked."""
     width = pair().target.config.hidden_size
     policy = Policy(pair().fingerprint, states=width)
     prompts = [encode(pair(), problem.question) for problem in bundled("test")[:10]]
@@ -190,9 +190,12 @@ def test_decoding_sees_what_was_mined_hidden_states_included() -> None:
     for i, (result,) in enumerate(texts):
         spots, mined, _ = mine.mismatches(pair(), prompts[i], result.token_ids, states=True)
         assert not spots or mined.shape[1] == len(NAMES) + 2 * width
-        assert bool(spots) == (i in heard)
-        if spots:
-            torch.testing.assert_close(heard[i], mined[0], atol=2e-3, rtol=2e-3)
+        assert spots or i not in heard
+        if i in heard:
+            # A mismatch where the whole block before it was right is never judged: nothing was
+            # drafted there. So the first one that is heard of may be a later one.
+            apart = (mined - heard[i]).abs() / (1 + mined.abs())
+            assert float(apart.amax(1).min()) < 2e-3
     assert heard
     some = torch.randn(2 * width)
     torch.testing.assert_close(mine.unpacked(mine.packed(some)), some, atol=1e-2, rtol=1e-3)
