@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from antiphon.models.base import Extension, Scores
-from antiphon.request import Commit, Provenance, Request, judge
+from antiphon.request import Commit, Provenance, Request, Steps, judge
 from antiphon.result import Delta, FinishReason, Result
 from antiphon.trace import Round, summarise
 
@@ -35,7 +35,7 @@ class Live:
         self.waiting: dict[int, Extension] = {}
         self._asks: tuple[Extension, ...] = ()
         self._answers: dict[int, Scores] = {}
-        self._generator = method.run(request, models)
+        self._generator = _begun(method, request, models)
         self._began = time.perf_counter()
         self._tokens: list[int] = []
         self._provenance: list[Provenance] = []
@@ -160,6 +160,11 @@ class Live:
             top_logprobs=tuple(self._tops[new]),
             result=self.result,
         )
+
+
+def _begun(method: Method, request: Request, models: Models) -> Steps[None]:
+    """What a method raises before its first step must be raised by its generator, too."""
+    yield from method.run(request, models)
 
 
 def _cut(rounds: list[Round], length: int) -> tuple[Round, ...]:

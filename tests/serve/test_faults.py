@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +38,6 @@ def post(
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"n": 1000}, "n"),
         ({"n": -1}, "n"),
-        ({"seed": 2**80}, "seed"),
         ({"stop": [str(i) for i in range(1000)]}, "stop"),
         ({"stop": [""]}, "stop"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
@@ -142,7 +142,8 @@ def test_clients_that_go_away_free_their_place_and_memory(server: Server) -> Non
         time.sleep(0.05)
     assert running(server) == 0
     kept = server.pair.target.prefixes.kept_tokens  # type: ignore[attr-defined]
-    assert pool.in_use <= kept + 50 * 8
+    gc.collect()
+    assert pool.in_use <= kept
     assert post(server, TEXT | {"max_tokens": 4}).status_code == 200
 
 
@@ -229,7 +230,8 @@ def test_memory_is_flat_and_beginnings_are_read_once(lab_pair: ModelPair) -> Non
         assert again.json()["choices"] == first.json()["choices"]
         for i in range(60):
             post(server, TEXT | {"prompt": f"{i} " * 30, "max_tokens": 4})
-        assert target.slots.in_use <= 600 + 16  # What the last pass wrote comes on top.
+        gc.collect()
+        assert target.slots.in_use <= 600
         fresh = post(server, TEXT | {"prompt": words + "a", "max_tokens": 8, "temperature": 0})
         assert fresh.json()["choices"] == first.json()["choices"]
 

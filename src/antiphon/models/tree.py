@@ -64,6 +64,11 @@ class KVTree:
         return len(self._trunk)
 
     @property
+    def trunk(self) -> list[int]:
+        """The committed tokens; the list itself, which grows with them."""
+        return self._trunk
+
+    @property
     def slots(self) -> int:
         """Slots in use, trunk and crown together."""
         return len(self._trunk) + len(self._nodes)

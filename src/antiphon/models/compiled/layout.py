@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from antiphon.models.base import Extension
 from antiphon.models.compiled.slots import Numbers, SlotStorage
-from antiphon.models.tree import KVTree
 
 CHUNK = 256
 """Tokens of prompts in a pass, about: their scores must fit a processor's cache, and who decodes
@@ -70,12 +69,12 @@ class Piece:
 class Reader(Protocol):
     """Finds out what of an ask is in the cache already, as part of another tree."""
 
-    def match(self, ask: Extension) -> tuple[int, KVTree | None]:
-        """The length of the longest beginning that another tree holds, and that tree."""
+    def match(self, ask: Extension) -> tuple[int, Any]:
+        """The length of the longest beginning that another text holds, and that text's holder."""
         ...
 
-    def take(self, ask: Extension, length: int, tree: KVTree | None) -> None:
-        """Let the ask's tree share the first `length` slots of `tree`."""
+    def take(self, ask: Extension, length: int, source: Any) -> None:
+        """Let the ask's tree share the first `length` slots of what `match` found, if anything."""
         ...
 
 

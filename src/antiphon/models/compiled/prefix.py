@@ -8,74 +8,94 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from antiphon.models.base import Extension
 from antiphon.models.compiled.layout import FEW
+from antiphon.models.compiled.slots import Lease, Numbers, SlotPool, SlotStorage
 from antiphon.models.compiled.slots import Numbers as Tokens
-from antiphon.models.compiled.slots import SlotStorage
 from antiphon.models.tree import ROOT, KVTree
 
 LEAST = 16
 """Shorter beginnings are not worth looking for."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Ended:
+    """What is kept of a text that has ended: its trunk's tokens, and the slots that hold them."""
+
+    tokens: Tokens
+    numbers: Numbers
+
+
+Source: TypeAlias = KVTree | Ended
+
+
 class Prefixes:
-    """The trees of a model, by what they begin with: the live ones, and some that have ended.
+    """The texts of a model, by what they begin with: the live ones, and some that have ended.
 
     Attributes:
-        kept_tokens: how many tokens' slots may outlive their requests, the last used ones.
+        kept_tokens: how many tokens of ended texts stay, those that were used last.
     """
 
     def __init__(self) -> None:
         self.kept_tokens = 0
         self._trees: weakref.WeakSet[KVTree] = weakref.WeakSet()
-        self._recent: OrderedDict[KVTree, None] = OrderedDict()
+        self._ended: OrderedDict[Ended, SlotPool] = OrderedDict()
 
     def add(self, tree: KVTree) -> None:
         self._trees.add(tree)
-        if self.kept_tokens:
-            self._recent[tree] = None
-
-    def used(self, tree: KVTree) -> None:
-        """Another text has begun as this one does."""
-        if tree in self._recent:
-            self._recent.move_to_end(tree)
+        storage = tree.storage
+        assert isinstance(storage, SlotStorage)
+        weakref.finalize(tree, self._keep, tree.trunk, storage.lease).atexit = False
 
     def reading(self) -> Reading:
         """For the asks of one pass."""
-        self._forget()
-        return Reading(self._trees, self.used)
+        return Reading([*self._ended, *self._trees], self._used)
 
-    def _forget(self) -> None:
-        """Let the oldest trees go; one that is in use lives on with its request."""
-        total = sum(tree.slots for tree in self._recent)
+    def _keep(self, trunk: list[int], lease: Lease) -> None:
+        """A tree ends, and is about to give its slots back."""
+        # Of trees in a cycle of garbage the storage may have gone first.
+        if LEAST <= len(trunk) <= self.kept_tokens and not lease.given:
+            ended = Ended(np.array(trunk), lease.numbers[: len(trunk)].copy())
+            lease.pool.share(ended.numbers)
+            self._ended[ended] = lease.pool
+        total = sum(len(ended.tokens) for ended in self._ended)
         while total > self.kept_tokens:
-            oldest, _ = self._recent.popitem(last=False)
-            total -= oldest.slots
+            oldest, pool = self._ended.popitem(last=False)
+            pool.give_back(oldest.numbers)
+            total -= len(oldest.tokens)
+
+    def _used(self, source: Source) -> None:
+        if isinstance(source, Ended):
+            self._ended.move_to_end(source)
 
 
 class Reading:
-    """What other trees have read, seen from the asks of one pass; a `layout.Reader`.
+    """What other texts have read, seen from the asks of one pass; a `layout.Reader`.
 
     A tree whose prompt is matched counts as known from then on: it is read before the next one.
     """
 
     def __init__(
-        self, trees: weakref.WeakSet[KVTree], used: Callable[[KVTree], None] = lambda _: None
+        self, sources: Iterable[Source], used: Callable[[Source], None] = lambda _: None
     ) -> None:
-        self._trees, self._used = trees, used
-        self._known: dict[KVTree, Tokens] = {}
+        self._sources, self._used = sources, used
+        self._known: dict[Source, Tokens] = {}
 
-    def match(self, ask: Extension) -> tuple[int, KVTree | None]:
+    def match(self, ask: Extension) -> tuple[int, Source | None]:
         tree = ask.tree
         if tree.length or tree.slots > len(ask.tokens):
             return 0, None
-        for other in self._trees:
-            if other.length and other not in self._known:
-                self._known[other] = np.array(other.path(other.tip))
+        for other in self._sources:
+            if other not in self._known:
+                tokens = other.tokens if isinstance(other, Ended) else np.array(other.trunk)
+                if len(tokens):
+                    self._known[other] = tokens
         prompt = np.array(ask.tokens[: _chain(ask)])
         # A scored token must go through the model, and so must what attention is wanted of.
         most = 0 if ask.attention is not None else min([*ask.wanted, len(prompt)])
@@ -84,16 +104,22 @@ class Reading:
         length, best = max(found, key=lambda pair: pair[0], default=(0, tree))
         return (length, best) if length >= LEAST else (0, None)
 
-    def take(self, ask: Extension, length: int, tree: KVTree | None) -> None:
-        if tree is not None:
-            ours, theirs = ask.tree.storage, tree.storage
+    def take(self, ask: Extension, length: int, source: Source | None) -> None:
+        if source is not None:
+            ours = ask.tree.storage
             assert isinstance(ours, SlotStorage)
-            assert isinstance(theirs, SlotStorage)
-            ours.adopt(theirs.numbers[:length].copy())
-            self._used(tree)
+            ours.adopt(_numbers(source)[:length].copy())
+            self._used(source)
         if len(ask.tokens) - length <= FEW:
             # Read at the very end, with other blocks of a few tokens, who must not count on it.
             self._known.pop(ask.tree, None)
+
+
+def _numbers(source: Source) -> Numbers:
+    if isinstance(source, Ended):
+        return source.numbers
+    assert isinstance(source.storage, SlotStorage)
+    return source.storage.numbers
 
 
 def _chain(ask: Extension) -> int:

@@ -95,15 +95,15 @@ class SlotStorage:
 
     def __init__(self, pool: SlotPool, capacity: int) -> None:
         self.pool = pool
-        self._lease = _Lease(pool)
+        self.lease = Lease(pool)
         # Given back when the tree is gone, but not while the interpreter shuts down.
-        weakref.finalize(self, self._lease.end).atexit = False
+        weakref.finalize(self, self.lease.end).atexit = False
         self.reserve(capacity)
 
     @property
     def numbers(self) -> Numbers:
         """Place -> slot."""
-        return self._lease.numbers
+        return self.lease.numbers
 
     def reserve(self, slots: int) -> None:
         """Have numbers for `slots` slots."""
@@ -111,7 +111,7 @@ class SlotStorage:
         if missing > 0:
             # Half as much again: a list that grows one by one would be copied at every token.
             taken = self.pool.take(max(missing, min(len(self.numbers) // 2, 256)))
-            self._lease.numbers = np.concatenate([self.numbers, taken])
+            self.lease.numbers = np.concatenate([self.numbers, taken])
 
     def move(self, sources: Sequence[int], first: int) -> None:
         """Let places ``first, first + 1, ...`` be what the places `sources` are now."""
@@ -134,12 +134,14 @@ class SlotStorage:
             self.numbers[places] = self.pool.take(len(places))
 
 
-class _Lease:
-    """What a tree must give back."""
+class Lease:
+    """What a tree must give back; `given` once it has."""
 
     def __init__(self, pool: SlotPool) -> None:
         self.pool = pool
         self.numbers: Numbers = np.zeros(0, dtype=np.int64)
+        self.given = False
 
     def end(self) -> None:
+        self.given = True
         self.pool.give_back(self.numbers)
