@@ -114,3 +114,12 @@ def test_fly_looks_ahead_inside_the_block_and_asks_for_doubt() -> None:
     twice = [wrong[0], (best[1] + 1) % V, *best[2:4]]
     assert not FLy(theta=0.0, window=3).keep(evidence_of(twice, p, random_rows(3, rows=4)))[0]
     assert not FLy(theta=0.0, window=3).keep(evidence)[2:].any()
+
+
+def test_a_sparing_veto_leaves_the_targets_first_choice_alone() -> None:
+    p, q = random_rows(6, 4), random_rows(7, 3)
+    tokens = [int(p[0].argmax()), int(p[1].argmin()), int(p[2].argmax())]
+    evidence = evidence_of(tokens, p, q)
+    assert EntropyVeto(0, 0, overlap=0).refuse(evidence).tolist() == [True, True, True]
+    spared = EntropyVeto(0, 0, overlap=0, spare=True).refuse(evidence).tolist()
+    assert spared == [False, True, False]

@@ -32,7 +32,7 @@ class EASD:
             temperature; 0 to 1.
         veto_entropy: one bound for both in nats, in place of the quantiles; above log V the
             veto never fires.
-        top_n, overlap, penalty: see `rules.entropy_veto`.
+        top_n, overlap, penalty, spare: see `rules.entropy_veto`.
     """
 
     GUARANTEE: ClassVar[str] = "none; veto_entropy above log V is exact"
@@ -44,6 +44,7 @@ class EASD:
     top_n: int = 10
     overlap: float = 0.8
     penalty: float = 0.0
+    spare: bool = False
 
     def __post_init__(self) -> None:
         check_gamma(self.gamma)
@@ -80,4 +81,4 @@ class EASD:
         )
 
     def _veto(self, target: float, draft: float) -> EntropyVeto:
-        return EntropyVeto(target, draft, self.top_n, self.overlap, self.penalty)
+        return EntropyVeto(target, draft, self.top_n, self.overlap, self.penalty, self.spare)

@@ -33,6 +33,8 @@ class EntropyVeto:
         top_n: size N of the sets of most probable tokens.
         overlap: least share of the N tokens that both sets hold (rho).
         penalty: factor on the chance of the vetoed token, 0 to 1.
+        spare: ours: never veto the target's most probable token. As published the rule drives
+            the text away from what both models like best.
     """
 
     GUARANTEE: ClassVar[str] = "none; bounds above log V are the base rule"
@@ -43,6 +45,7 @@ class EntropyVeto:
     top_n: int = 10
     overlap: float = 0.8
     penalty: float = 0.0
+    spare: bool = False
 
     def __post_init__(self) -> None:
         if type(self.top_n) is not int or self.top_n < 1:  # A bool is an int, too.
@@ -56,6 +59,8 @@ class EntropyVeto:
 
     def refuse(self, evidence: Evidence) -> torch.Tensor:
         unsure = (evidence.target_entropy > self.target) & (evidence.draft_entropy > self.draft)
+        if self.spare:
+            unsure = unsure & ~evidence.is_top
         if self.overlap <= 0 or not bool(unsure.any()):
             return unsure
         return unsure & (self._shared(evidence) >= self.overlap)
