@@ -18,6 +18,8 @@ from antiphon.eval.report import TARGET, Table, tables
 from antiphon.eval.statistics import problems_needed
 
 GAINS = (0.01, 0.03, 0.05)
+HEADING, CELL = 33, 15
+"""Characters of a table's first column and of the others, at least."""
 
 
 def compare(
@@ -66,13 +68,16 @@ def show(logs: Sequence[Log], console: Console, gains: Sequence[float] = GAINS) 
     for table in found:
         columns = layout.used(table)
         # Methods side by side: a terminal has room for a few of them, not for every column.
-        grid = Grid()
-        grid.add_column("", no_wrap=True)
-        for row in table.rows:
-            grid.add_column(row.method, overflow="fold")
-        for heading, cell in columns.items():
-            grid.add_row(heading, *(cell(row) for row in table.rows))
-        console.print(grid)
+        few = max((console.width - HEADING) // CELL, 1)
+        for start in range(0, len(table.rows), few):
+            some = table.rows[start : start + few]
+            grid = Grid()
+            grid.add_column("", no_wrap=True)
+            for row in some:
+                grid.add_column(row.method, overflow="fold")
+            for heading, cell in columns.items():
+                grid.add_row(heading, *(cell(row) for row in some))
+            console.print(grid)
         for line in (layout.conditions(table), *table.remarks, *_power(table, gains)):
             console.print(line, highlight=False, soft_wrap=True)
     return found
