@@ -10,6 +10,7 @@ from antiphon.methods.rsd import RSD
 from antiphon.methods.smc import SMC
 from antiphon.methods.specguard import SpecGuard
 from antiphon.methods.speculative import Speculative
+from antiphon.methods.stepscore import StepScore
 
 METHODS: dict[str, type[Any]] = {
     "autoregressive": Autoregressive,
@@ -19,6 +20,7 @@ METHODS: dict[str, type[Any]] = {
     "cospec": CoSpec,
     "specguard": SpecGuard,
     "rsd": RSD,
+    "stepscore": StepScore,
     "smc": SMC,
 }
 """Command-line name -> configuration class."""
@@ -35,4 +37,5 @@ __all__ = [
     "Models",
     "SpecGuard",
     "Speculative",
+    "StepScore",
 ]

@@ -83,13 +83,13 @@ class RSD:
                 target.drop()
                 draft.drop()
                 (step,) = yield from target.propose(context, 1)
-                scored = yield from target.score(context, step.tokens)
-                target.accept(scored)
+                target.keep(step)
             who: Provenance = "draft" if accepted else "target"
+            judged = scored.logprobs.tolist() if accepted else step.logprobs
             yield Commit(
                 tokens=tuple(step.tokens),
                 provenance=(who,) * len(step.tokens),
-                judged=tuple(map(Judged, scored.logprobs.tolist())),
+                judged=tuple(map(Judged, judged)),
                 proposed=tuple(step.tokens) if accepted else (),
                 notes={"score": round(value, 4), "steps": 1, "fired": 0 if accepted else 1},
             )

@@ -116,8 +116,8 @@ class SpecGuard:
                 draft.drop()
                 count = self.target_candidates or self.candidates
                 chosen = yield from self._write(target, context, count)
-                logprobs = (yield from target.score(context, chosen.tokens)).logprobs
-                target.drop()
+                logprobs = torch.tensor(chosen.logprobs)
+                target.keep(chosen)
             yield self._commit(chosen, logprobs, accepted, score)
             context = context.then(chosen.tokens)
             before = chosen.text.strip()

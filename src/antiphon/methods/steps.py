@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from antiphon.drawing import draw
+from antiphon.drawing import draw_rows
 from antiphon.methods.branches import Branches
 from antiphon.methods.grounding import Grounding
 from antiphon.models.base import Capture, Extension, LanguageModel
@@ -25,6 +26,7 @@ class Candidate:
         nodes: the tree nodes that read it; the last token has none.
         ended: the step is complete: a blank line after some text, or an end token.
         sums: sum of the hidden states that read it.
+        logprobs: of its tokens under the model that wrote it, before temperature and truncation.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -32,6 +34,7 @@ class Candidate:
     nodes: list[int] = field(default_factory=list)
     ended: bool = False
     sums: torch.Tensor | None = None
+    logprobs: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Scored:
         grounding: ``[T]``; None where it was not asked for.
         attention: what `Grounding.absorb` takes if the step is accepted.
         nodes: of the step in the tree.
+        after: the logits ``[V]`` after it.
         hidden: the last hidden state ``[W]`` at the step's last token; None where it was not
             asked for.
     """
@@ -50,7 +54,8 @@ class Scored:
     logprobs: torch.Tensor
     grounding: torch.Tensor | None
     attention: torch.Tensor | None
-    nodes: range
+    nodes: Sequence[int]
+    after: torch.Tensor
     hidden: torch.Tensor | None = None
 
 
@@ -79,7 +84,6 @@ class StepWriter:
         self.grounding = Grounding(capture.layers, residual) if capture else None
         self.ends = request.eos_token_ids | frozenset(request.params.stop_token_ids)
         self._next: torch.Tensor | None = None
-        self._next_if_accepted: torch.Tensor | None = None
 
     def read(self, context: Context) -> Steps[torch.Tensor]:
         """Catch up with the text; returns the logits ``[V]`` after it."""
@@ -114,12 +118,14 @@ class StepWriter:
             going = list(rows)
             contexts = [context.then(candidates[i].tokens) for i in going]
             p = distribution(logits[[rows[i] for i in going]], self.request.params, contexts)
+            drawn = draw_rows(p, self.request.randomness.uniforms(len(going)))
+            judged = logprobs_of(logits, drawn, [rows[i] for i in going]).tolist()
             branches = Branches(self.model, self.tree)
             rows = {}
-            for row, i in enumerate(going):
+            for i, token, logprob in zip(going, drawn, judged, strict=True):
                 candidate = candidates[i]
-                token = draw(p[row], self.request.randomness.uniform())
                 candidate.tokens.append(token)
+                candidate.logprobs.append(logprob)
                 candidate.text += readers[i].push(token)
                 candidate.ended = token in self.ends or ends_step(candidate.text)
                 if candidate.ended or len(candidate.tokens) == room:
@@ -157,14 +163,30 @@ class StepWriter:
         if self.grounding is not None:
             assert scores.attention is not None
             grounding = self.grounding.score(scores.attention)
-        self._next_if_accepted = scores.logits[-1]
         return Scored(
             logprobs_of(before, tokens),
             grounding,
             scores.attention,
             scores.nodes,
+            scores.logits[-1],
             None if scores.hidden is None else scores.hidden[-1],
         )
+
+    def score_all(self, context: Context, candidates: Sequence[Candidate]) -> Steps[list[Scored]]:
+        """Read several steps as branches of one pass, for their log-probabilities."""
+        assert self.grounding is None
+        first = yield from self.read(context)
+        self.tree.prune()
+        branches = Branches(self.model, self.tree)
+        paths = [branches.add(self.tree.tip, candidate.tokens) for candidate in candidates]
+        rows = [[branches.score(node) for node in path] for path in paths]
+        scores = yield from ask(branches.extension())
+        found = []
+        for candidate, path, mine in zip(candidates, paths, rows, strict=True):
+            before = torch.cat([first[None], scores.logits[mine[:-1]]])
+            logprobs = logprobs_of(before, candidate.tokens)
+            found.append(Scored(logprobs, None, None, path, scores.logits[mine[-1]]))
+        return found
 
     def accept(self, scored: Scored) -> None:
         """The step that was scored last stands: it joins the trunk."""
@@ -173,7 +195,7 @@ class StepWriter:
         if self.grounding is not None:
             assert scored.attention is not None
             self.grounding.absorb(scored.attention)
-        self._next = self._next_if_accepted
+        self._next = scored.after
 
     def keep(self, candidate: Candidate) -> None:
         """A candidate stands: what was read of it joins the trunk, its last token is unread.
