@@ -89,6 +89,20 @@ def split(record: dict[str, Any]) -> list[str]:
     ]
 
 
+def premise(record: dict[str, Any]) -> list[str]:
+    """A record of scripts/premise.py: AUROC of every score of a step."""
+    parts = list(record["steps"])
+    heads = [f"{part} ({record['steps'][part]})" for part in parts]
+    lines = ["| AUROC (95 %) of | " + " | ".join(heads) + " |", "| --- " * (len(parts) + 1) + "|"]
+    for score, found in record["premise"].items():
+        cells = [
+            f"{found[part]['auroc']:.2f} ({found[part]['low']:.2f} to {found[part]['high']:.2f})"
+            for part in parts
+        ]
+        lines.append("| " + " | ".join([score, *cells]) + " |")
+    return lines
+
+
 def table(name: str) -> str:
     """The Markdown of a record, its conditions below it."""
     record = json.loads((RECORDS / f"{name}.json").read_text())
@@ -96,6 +110,8 @@ def table(name: str) -> str:
         return layout.markdown(table_from_json(record))
     if record.get("kind") == "equality":
         lines = equality(record)
+    elif "premise" in record:
+        lines = premise(record)
     elif "rule_ms" in record:
         lines = rules(record)
     elif "split" in record:

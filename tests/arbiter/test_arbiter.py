@@ -253,6 +253,21 @@ def test_reward_moves_the_policy_the_right_way() -> None:
     assert float(policy(found).detach()) > before
 
 
+def test_the_bundled_pair_has_an_arbiter_of_its_own() -> None:
+    """Offline, without a flag; at threshold 1 it is exact, and at its own it keeps something."""
+    prompts = [encode(pair(), problem.question) for problem in bundled("test")[:24]]
+    params = [SamplingParams(max_tokens=100)] * 24
+    engine = make_engine(pair())
+    exact = engine.generate(prompts, params, Speculative())
+    strict = engine.generate(prompts, params, CoSpec(threshold=1.0))
+    assert [r.token_ids for (r,) in strict] == [r.token_ids for (r,) in exact]
+    free = engine.generate(prompts, params, CoSpec())
+    assert not [r.error for (r,) in free if r.error]
+    assert sum(record.notes["fired"] for (r,) in free for record in r.rounds) > 0
+    alone = make_engine(pair(), batch=1).generate(prompts[:6], params[:6], CoSpec())
+    assert [r.token_ids for (r,) in alone] == [r.token_ids for (r,) in free[:6]]
+
+
 def test_a_trained_arbiter_decodes(tmp_path: Path) -> None:
     policy = Policy(pair().fingerprint)
     policy.save_pretrained(str(tmp_path))

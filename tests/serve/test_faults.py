@@ -60,7 +60,7 @@ def post(
         ({"gamma": "four"}, "gamma"),
         ({"gamma": [1]}, "gamma"),
         ({"method": "magic"}, "method"),
-        ({"method": "cospec"}, "method"),
+        ({"method": "specguard"}, "method"),
         ({"arbiter": "/etc/passwd"}, "arbiter"),
         ({"model": f"{MODEL}@smc", "method": "easd"}, "method"),
         ({"model": f"{MODEL}@smc", "temperature": 0}, "temperature"),

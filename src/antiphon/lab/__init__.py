@@ -20,16 +20,22 @@ def pair_path(which: str) -> Path:
     """The folder of a bundled model, ready for `from_pretrained`.
 
     Args:
-        which: `target`, `draft` or `value_head`.
+        which: `target`, `draft`, `value_head` (rewards of steps) or `arbiter` (CoSpec's).
     """
-    if which not in ("target", "draft", "value_head"):
-        raise UserError(f"no bundled model {which!r}: choose target, draft or value_head")
+    if which not in ("target", "draft", "value_head", "arbiter"):
+        raise UserError(f"no bundled model {which!r}: choose target, draft, value_head or arbiter")
     return _HERE / "pair" / which
 
 
 def profile_path() -> Path:
     """The bundled pair's profile."""
     return _HERE / "pair" / "profile.json"
+
+
+def is_bundled(fingerprint: str | None) -> bool:
+    """Whether a pair's fingerprint is the bundled pair's."""
+    own = json.loads(profile_path().read_text(encoding="utf-8"))["pair"]
+    return bool(fingerprint == own)
 
 
 def data_path(split: str) -> Path:

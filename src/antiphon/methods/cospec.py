@@ -20,6 +20,7 @@ from antiphon.arbiter.policy import Policy, load
 from antiphon.drafting.model import DraftModel
 from antiphon.drawing import Randomness
 from antiphon.errors import UserError
+from antiphon.lab import is_bundled, pair_path
 from antiphon.methods.base import Models
 from antiphon.methods.loop import chain_judge, speculate
 from antiphon.methods.speculative import block_length, check_gamma, need_costs, need_draft
@@ -36,7 +37,7 @@ class CoSpec:
     """Configuration.
 
     Attributes:
-        arbiter: folder of a trained policy (`antiphon train-arbiter`).
+        arbiter: folder of a trained policy (`antiphon train-arbiter`); "": the bundled pair's.
         gamma: draft tokens per round, or "auto".
         threshold: keep a refused draft token where the policy's chance exceeds this; 1 is exact
             speculative decoding, below 0 every draft token is kept.
@@ -47,7 +48,7 @@ class CoSpec:
 
     arbiter: str = ""
     gamma: int | Literal["auto"] = 4
-    threshold: float = 0.5
+    threshold: float = 0.6
 
     def __post_init__(self) -> None:
         check_gamma(self.gamma)
@@ -64,12 +65,12 @@ class CoSpec:
         return arbitrate(request, models, self.gamma, arbiter)
 
     def _policy(self, models: Models) -> Policy:
-        if not self.arbiter:
+        if not self.arbiter and not is_bundled(models.pair):
             raise UserError(
                 "cospec needs a trained arbiter: make one with antiphon train-arbiter, and give "
-                "--method cospec:arbiter=FOLDER"
+                "--method cospec:arbiter=FOLDER (the bundled pair alone has its own)"
             )
-        return _loaded(self.arbiter, models.pair)
+        return _loaded(self.arbiter or str(pair_path("arbiter")), models.pair)
 
 
 @dataclass(frozen=True, slots=True)

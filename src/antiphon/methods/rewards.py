@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from antiphon.errors import UserError
-from antiphon.lab import pair_path, profile_path
+from antiphon.lab import is_bundled, pair_path
 from antiphon.lab.value_head import ValueHead
 from antiphon.models.base import LanguageModel
 
@@ -93,8 +93,7 @@ def load(path: str, target: LanguageModel, pair: str | None) -> Reward:
         UserError: where there is none, or it does not fit the target.
     """
     if not path:
-        bundled = json.loads(profile_path().read_text(encoding="utf-8"))["pair"]
-        if pair != bundled:
+        if not is_bundled(pair):
             raise UserError(
                 "rsd needs a reward model: give --method rsd:reward=FOLDER (the bundled pair "
                 "alone has its own)"
