@@ -117,6 +117,18 @@ def test_bench_ends_in_one_json_line(tmp_path: Path) -> None:
     assert len(out.read_text().splitlines()) == 14
 
 
+def test_bench_races_what_samples() -> None:
+    outcome = antiphon(
+        *("bench", "--limit", "1", "--max-tokens", "8", "--dtype", "float32", "--methods", ""),
+        *("--method", "smc:particles=2,gamma=2", "--temperature", "0.8"),
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    assert json.loads(outcome.stdout.splitlines()[-1])["temperature"] == 0.8
+    outcome = antiphon("bench", "--limit", "1", "--method", "smc")
+    assert outcome.returncode == 2
+    assert "--temperature" in outcome.stderr
+
+
 def test_bench_costs_measures_every_row_count() -> None:
     outcome = antiphon("bench", "--costs")
     record = json.loads(outcome.stdout.splitlines()[-1])

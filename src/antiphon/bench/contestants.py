@@ -130,6 +130,7 @@ def contestants(
     gamma: int | Literal["auto"],
     sources: tuple[str | None, str | None],
     options: PeerOptions,
+    params: SamplingParams,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[list[Contestant]]:
     """The field, ready to run; what was started ends with the context.
@@ -139,6 +140,7 @@ def contestants(
             method in its text form, with its own knobs.
         sources: target and draft as the user gave them; peers load their own.
         options: how peers run, and the batch of all.
+        params: of the race.
         say: receives what takes its time.
 
     Raises:
@@ -165,7 +167,7 @@ def contestants(
         for name in methods:
             method = configs[name] if name in configs else spec.parse(name)
             racer = Ours(name, pair, method, options.batch)
-            racer.method.check(racer.engine.models, SamplingParams())
+            racer.method.check(racer.engine.models, params)
             field.append(racer)
         for peer in _peers(pair, peers, options, (target, draft), say):
             field.append(open_ones.enter_context(closing(peer)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def race(
             if out is not None:
                 _append(out, contestant.name, repeat, number, lap)
 
-    turns(groups[0][:1], SamplingParams(max_tokens=8), 0, -1)  # Warm-up, not counted.
+    turns(groups[0][:1], replace(params, max_tokens=8), 0, -1)  # Warm-up, not counted.
     for repeat in range(repeats):
         for number, group in enumerate(
             track(groups, f"race {repeat + 1}/{repeats}", transient=True)

@@ -125,7 +125,9 @@ def bench(
     peer = {"peer_dtype": peer_dtype, "peer_weights": peer_weights} if peers else {}
     run = {"pair": pair.description, "task": task, "gamma": gamma, "seed": seed} | peer
     ours = [*_names(methods), *(method or [])]
-    with contestants(pair, ours, _names(peers), block, (target, draft), options, say) as racers:
+    with contestants(
+        pair, ours, _names(peers), block, (target, draft), options, params, say
+    ) as racers:
         if split:
             finish(print_split(pair, racers, questions, params) | run, record)
             return
