@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from antiphon.costs import PairCosts, PassCosts
 from antiphon.drafting.sizes import (
+    FEWEST_PARTICLES,
     LONGEST_BLOCK,
     MOST_PARTICLES,
     NEARLY,
@@ -28,9 +29,9 @@ def test_sizes_are_nearly_the_fastest_and_what_is_given_stays(
         PassCosts({1: 1.0, 2: 1.0 + row}), PassCosts({1: draft, 2: draft * (1.0 + row)})
     )
     n, g = best_sizes(costs, particles, gamma)
-    assert n == particles or (particles is None and 1 <= n <= MOST_PARTICLES)
+    assert n == particles or (particles is None and FEWEST_PARTICLES <= n <= MOST_PARTICLES)
     assert g == gamma or (gamma is None and 1 <= g <= LONGEST_BLOCK)
-    if particles is None and n > 1:
+    if particles is None and n > FEWEST_PARTICLES:
         speed = population_speed(costs, n, g)
         assert speed >= NEARLY * population_speed(costs, 1, g) * (1 - 1e-9)
     if gamma is None and particles is not None:

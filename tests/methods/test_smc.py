@@ -13,7 +13,7 @@ import torch
 from tests.toys import TableModel, exact_outputs, toy_engine
 
 from antiphon.costs import PairCosts, PassCosts
-from antiphon.drafting.sizes import MOST_PARTICLES
+from antiphon.drafting.sizes import FEWEST_PARTICLES, MOST_PARTICLES
 from antiphon.errors import UserError
 from antiphon.methods import SMC, Method, Models
 from antiphon.params import SamplingParams
@@ -209,7 +209,7 @@ def test_automatic_sizes_need_costs_and_follow_them() -> None:
         method.check(models, SamplingParams(**WARM))
     free, _ = method.sizes(replace(models, costs=PairCosts(flat, draft)))
     dear, _ = method.sizes(replace(models, costs=PairCosts(steep, draft)))
-    assert (free, dear) == (MOST_PARTICLES, 1)
+    assert (free, dear) == (MOST_PARTICLES, FEWEST_PARTICLES)
     assert SMC(particles=3, gamma=5).sizes(models) == (3, 5)
 
 

@@ -14,7 +14,8 @@ from antiphon.costs import PairCosts
 
 NEARLY = 0.9
 """The share of the fastest setting's speed that is fast enough."""
-MOST_PARTICLES = 32
+FEWEST_PARTICLES, MOST_PARTICLES = 4, 32
+"""One particle is the bare draft's text, whatever it costs."""
 LONGEST_BLOCK = 16
 
 
@@ -28,7 +29,8 @@ def best_sizes(costs: PairCosts, particles: int | None, gamma: int | None) -> tu
     """N and gamma; what is given stays.
 
     gamma is the shortest block within `NEARLY` of the fastest one with as many particles (8
-    where N is free too), then N the largest population within `NEARLY` of the speed of one.
+    where N is free too), then N the largest population within `NEARLY` of the speed of one, and
+    at least `FEWEST_PARTICLES`.
     """
     if gamma is None:
         crowd = particles or 8
@@ -38,7 +40,7 @@ def best_sizes(costs: PairCosts, particles: int | None, gamma: int | None) -> tu
         enough = NEARLY * population_speed(costs, 1, gamma)
         particles = max(
             n
-            for n in range(1, MOST_PARTICLES + 1)
-            if n == 1 or population_speed(costs, n, gamma) >= enough
+            for n in range(FEWEST_PARTICLES, MOST_PARTICLES + 1)
+            if n == FEWEST_PARTICLES or population_speed(costs, n, gamma) >= enough
         )
     return particles, gamma
