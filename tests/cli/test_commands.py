@@ -86,6 +86,23 @@ def test_the_demo_solves_a_problem_both_ways() -> None:
         assert expected in outcome.stdout
 
 
+def test_a_trace_becomes_a_page(tmp_path: Path) -> None:
+    trace, page = tmp_path / "trace.jsonl", tmp_path / "page.html"
+    wish = ("--temperature", "0.9", "--seed", "1", "--max-tokens", "20", "-n", "2")
+    outcome = antiphon("generate", QUESTION, "--method", "smc", *wish, "--trace", str(trace))
+    assert outcome.returncode == 0, outcome.stderr
+    outcome = antiphon("trace", "view", str(trace), "--out", str(page))
+    assert outcome.returncode == 0, outcome.stderr
+    text = page.read_text()
+    assert '"title": "sample 0"' in text
+    assert '"who": "bonus"' in text
+    assert '"mean_ess"' in text
+    trace.write_text("{}")
+    outcome = antiphon("trace", "view", str(trace), "--out", str(page))
+    assert outcome.returncode == 2
+    assert "--trace" in outcome.stderr
+
+
 def test_bench_ends_in_one_json_line(tmp_path: Path) -> None:
     out = tmp_path / "laps.jsonl"
     outcome = antiphon(

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from tests.serve.conftest import PROMPT, Server
 
+from antiphon.serve.page import trace_page
+
 playwright = pytest.importorskip("playwright.sync_api")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -113,3 +115,32 @@ def test_stop_ends_the_writing(browser: Any, server: Server) -> None:
         stop.click()
     page.wait_for_function("document.querySelector('#stop').disabled")
     assert page.inner_text(".facts")
+
+
+def test_a_stored_trace_is_shown(browser: Any, tmp_path: Path) -> None:
+    tokens = [{"text": "a<b>", "who": "draft", "logprob": -0.5}]
+    statistics = {
+        "completion_tokens": 1,
+        "tokens_per_second": 1.0,
+        "target_passes": 1,
+        "draft_passes": 2,
+        "draft_acceptance_rate": 1.0,
+        "num_draft_tokens": 1,
+        "num_accepted_draft_tokens": 1,
+    }
+    rounds = [{"proposed": 1, "provenance": ["draft"], "notes": {"fired": 1}}]
+    sample = {
+        "title": "one",
+        "tokens": tokens,
+        "statistics": statistics,
+        "rounds": rounds,
+        "seed": 3,
+    }
+    file = tmp_path / "trace.html"
+    file.write_text(trace_page("x.jsonl", [sample]))
+    page = browser.new_context().new_page()
+    page.goto(file.as_uri())
+    assert page.inner_text(".text") == "a<b>"
+    assert "seed 3" in page.inner_text(".facts")
+    assert page.locator(".strip i.fired").count() == 1
+    assert not page.is_visible("#form")

@@ -20,7 +20,18 @@ app = typer.Typer(
 def build() -> typer.Typer:
     """The command-line application; imports torch, so it waits until it is needed."""
     if not app.registered_commands:
-        from antiphon.cli import bench, calibrate, compare, demo, generate, lab, plan, serve, train
+        from antiphon.cli import (
+            bench,
+            calibrate,
+            compare,
+            demo,
+            generate,
+            lab,
+            plan,
+            serve,
+            trace,
+            train,
+        )
         from antiphon.cli.eval import evaluate
 
         app.command()(generate.generate)
@@ -35,6 +46,7 @@ def build() -> typer.Typer:
         app.command()(serve.serve)
         app.command("train-arbiter")(train.train_arbiter)
         app.add_typer(lab.app, name="lab")
+        app.add_typer(trace.app, name="trace")
     return app
 
 

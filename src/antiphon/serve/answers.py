@@ -181,7 +181,7 @@ def end_notes(result: Result) -> dict[str, Any]:
                 "seconds": record.seconds,
                 "target_passes": record.target_passes,
                 "draft_passes": record.draft_passes,
-                "notes": _clean(record.notes),
+                "notes": clean(record.notes),
             }
             for record in result.rounds
         ],
@@ -194,12 +194,12 @@ def _ours(pieces: Sequence[str], provenance: Sequence[Provenance]) -> dict[str, 
     }
 
 
-def _clean(value: Any) -> Any:
+def clean(value: Any) -> Any:
     """JSON knows no infinity."""
     if isinstance(value, Mapping):
-        return {str(key): _clean(item) for key, item in value.items()}
+        return {str(key): clean(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
+        return [clean(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
