@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from antiphon.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _COLDEST = 1e-5  # Below it float32 logits overflow or tie: vLLM too calls that greedy.
 _REALS = {
@@ -51,6 +54,14 @@ class TokenBias(Mapping[int, float]):
         return repr(self._items)
 
 
+class Language(Protocol):
+    """What sampling asks of a grammar."""
+
+    def allowed(self, output: tuple[int, ...], vocab_size: int) -> Tensor:
+        """Which tokens may follow an output, bool ``[V]``; at least one."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """What a request asks of sampling and stopping; names and meanings are vLLM's.
@@ -71,6 +82,7 @@ class SamplingParams:
     seed: the same seed gives the same random stream; None takes a fresh one.
     n: how many samples of the same prompt.
     logprobs: how many top alternatives to report per token; 0 reports the chosen token alone.
+    grammar: the language that outputs keep to, such as `antiphon.grammar.Grammar`; None is any.
 
     Raises UserError, naming the field and the fix, for a value of the wrong type or range.
     """
@@ -90,6 +102,7 @@ class SamplingParams:
     seed: int | None = None
     n: int = 1
     logprobs: int | None = None
+    grammar: Language | None = None
 
     def __post_init__(self) -> None:
         clean: dict[str, Any] = {
@@ -120,9 +133,10 @@ class SamplingParams:
 
     @property
     def uses_history(self) -> bool:
-        """Whether a penalty is on, so that a distribution depends on earlier tokens."""
+        """Whether a penalty or a grammar makes a distribution depend on earlier tokens."""
         return (
-            self.repetition_penalty != 1.0
+            self.grammar is not None
+            or self.repetition_penalty != 1.0
             or self.presence_penalty != 0.0
             or self.frequency_penalty != 0.0
         )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from antiphon.drawing import Randomness, draw_rows
-from antiphon.params import SamplingParams
+from antiphon.params import Language, SamplingParams
 
 _NUCLEUS = 256  # Sorted first for top_p; a nucleus is rarely larger, the vocabulary always is.
 _SMALL = 2**16  # Logits up to which all rows at once are cheaper than one after the other.
@@ -88,9 +88,9 @@ def distribution(
 ) -> Tensor:
     """The probabilities tokens are drawn from: float32 [R, V] from logits [R, V].
 
-    The order is vLLM's: logit_bias, penalties, temperature, min_p, top_k, top_p. ``contexts``
-    holds one Context a row; it may be empty unless ``params.uses_history``. Masked tokens
-    (-inf) get probability 0; each row needs at least one finite logit and then always keeps
+    The order is vLLM's: logit_bias, penalties, grammar, temperature, min_p, top_k, top_p.
+    ``contexts`` holds one Context a row; it may be empty unless ``params.uses_history``. Masked
+    tokens (-inf) get probability 0; each row needs at least one finite logit and then always keeps
     its most probable token. At temperature 0 rows are one-hot, the lowest id winning ties.
     ``logits`` is never written to. Raises ValueError if a penalty is on and R contexts are not
     given.
@@ -152,7 +152,7 @@ def choose(
 
 
 def shaped(logits: Tensor, params: SamplingParams, contexts: Sequence[Context]) -> Tensor:
-    """float32 scores [R, V]: ``logits`` after bias and penalties, before temperature."""
+    """float32 scores [R, V]: ``logits`` after bias, penalties and grammar, before temperature."""
     scores = add_bias(logits.float(), params.logit_bias)
     if params.uses_history:
         if len(contexts) != len(logits):
@@ -161,6 +161,8 @@ def shaped(logits: Tensor, params: SamplingParams, contexts: Sequence[Context]) 
         scores = occurrence_penalties(
             scores, contexts, params.presence_penalty, params.frequency_penalty
         )
+        if params.grammar is not None:
+            scores = keep_to(scores, contexts, params.grammar)
     return scores
 
 
@@ -190,6 +192,20 @@ def occurrence_penalties(
         return scores
     seen, counts = _occurrences(scores, [context.output for context in contexts])
     return scores.index_put(seen, scores[seen] - frequency * counts - presence)
+
+
+def keep_to(scores: Tensor, contexts: Sequence[Context], language: Language) -> Tensor:
+    """``scores`` [R, V], -inf where a token would leave the language."""
+    rows = [language.allowed(context.output, scores.shape[-1]) for context in contexts]
+    allowed = torch.stack(rows).to(scores.device)
+    kept = torch.where(allowed, scores, -math.inf)
+    # A bias of -inf on all that is allowed would leave nothing: then the grammar wins.
+    return torch.where((kept > -math.inf).any(-1, keepdim=True), kept, _open(allowed))
+
+
+def _open(allowed: Tensor) -> Tensor:
+    """Equal scores on what is allowed."""
+    return torch.where(allowed, 0.0, -math.inf)
 
 
 def one_hot_argmax(scores: Tensor) -> Tensor:

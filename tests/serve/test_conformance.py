@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -193,3 +194,27 @@ def test_our_own_fields_and_what_they_tell(server: Server) -> None:
     assert ours["statistics"]["target_passes"] == own.statistics.target_passes
     assert len(ours["rounds"][-1]["notes"]["particles"]) == 3
     assert ours["seed"] == 2
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_json_of_a_schema(server: Server, method: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"answer": {"type": "integer", "minimum": 0, "maximum": 999}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }
+    wish = {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": schema, "strict": True},
+        },
+        "temperature": 1.0,
+        "max_tokens": 50,
+        "n": 2,
+    }
+    for choice in ask(server, method, **wish).choices:
+        assert 0 <= json.loads(choice.message.content)["answer"] <= 999
+        assert choice.finish_reason == "stop"
+    loose = ask(server, method, response_format={"type": "json_object"}, temperature=1.0)
+    assert loose.choices[0].message.content.startswith("{")

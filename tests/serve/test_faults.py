@@ -46,7 +46,17 @@ def post(
         ({"echo": True}, "echo"),
         ({"suffix": "."}, "suffix"),
         ({"best_of": 4}, "best_of"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "yaml"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"schema": {"type": "nonsense"}},
+                }
+            },
+            "response_format",
+        ),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"prompt": []}, "prompt"),
         ({"prompt": ""}, "prompt"),

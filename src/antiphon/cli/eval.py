@@ -148,7 +148,8 @@ def evaluate(
 def header(plan: Plan, pair: ModelPair) -> dict[str, Any]:
     """The ``run`` line: the identity that a resumed run must share, and the circumstances."""
     sampling = dataclasses.asdict(plan.params)
-    del sampling["seed"], sampling["n"], sampling["logprobs"]
+    for name in ("seed", "n", "logprobs", "grammar"):  # No task has a grammar.
+        del sampling[name]
     prompting = plan.prompting
     return {
         "identity": {

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from antiphon.errors import UserError
-from antiphon.params import SamplingParams
+from antiphon.params import Language, SamplingParams
 
 Number = StrictInt | StrictFloat
 Ids = list[StrictInt]
@@ -36,12 +36,33 @@ class StreamOptions(BaseModel):
     include_usage: StrictBool = False
 
 
+class JsonSchema(BaseModel):
+    """OpenAI's wrapper of a schema; `strict` is always meant."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    name: StrictStr = "answer"
+    description: StrictStr | None = None
+    content: Annotated[dict[str, Any], Field(alias="schema")]
+    strict: StrictBool | None = None
+
+
 class ResponseFormat(BaseModel):
-    """Plain text; anything else is refused."""
+    """Plain text, any JSON object, or JSON of a schema."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="forbid")
 
-    type: StrictStr = "text"
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: JsonSchema | None = None
+
+    @property
+    def schema_or_none(self) -> dict[str, Any] | None:
+        """The schema; None: any object."""
+        if self.type == "json_schema":
+            if self.json_schema is None:
+                raise FieldError("response_format", "response_format lacks json_schema: give it")
+            return self.json_schema.content
+        return None
 
 
 class Common(BaseModel):
@@ -78,14 +99,10 @@ class Common(BaseModel):
         """The extra fields that were given."""
         return dict(self.model_extra or {})
 
-    def sampling(self, max_tokens: int, logprobs: int | None) -> SamplingParams:
+    def sampling(
+        self, max_tokens: int, logprobs: int | None, grammar: Language | None
+    ) -> SamplingParams:
         """Raises UserError for a value that sampling refuses, FieldError for a field that is."""
-        if self.response_format is not None and self.response_format.type != "text":
-            raise FieldError(
-                "response_format",
-                f"response_format {self.response_format.type!r} is not supported: drop it, and "
-                "ask for the format in the prompt",
-            )
         if self.stream_options is not None and not self.stream:
             raise FieldError("stream_options", "stream_options needs stream: true")
         stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
@@ -107,6 +124,7 @@ class Common(BaseModel):
             "ignore_eos": self.ignore_eos,
             "stop_token_ids": None if self.stop_token_ids is None else tuple(self.stop_token_ids),
             "logprobs": logprobs,
+            "grammar": grammar,
         }
         return SamplingParams(**{name: value for name, value in given.items() if value is not None})
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from antiphon.api import encode_messages
 from antiphon.errors import UserError
+from antiphon.grammar import Grammar, json_grammar
 from antiphon.methods import Method, spec
 from antiphon.models.pair import ModelPair
 from antiphon.params import SamplingParams, check
@@ -106,7 +107,7 @@ class Service:
                 f"prompt ({length}) and max_tokens ({wanted}) exceed the {self.context} tokens "
                 f"this server takes: lower max_tokens to {room}",
             )
-        params = request.sampling(wanted, alternatives)
+        params = request.sampling(wanted, alternatives, self._grammar(request))
         if len(prompts) * params.n > self.limits.samples:
             raise FieldError(
                 "n", f"{len(prompts) * params.n} samples: give at most {self.limits.samples}"
@@ -127,6 +128,19 @@ class Service:
             stream=bool(request.stream),
             include_usage=bool(request.stream_options and request.stream_options.include_usage),
         )
+
+    def _grammar(self, request: CompletionRequest | ChatRequest) -> Grammar | None:
+        """The language that `response_format` asks for; its states are this request's own."""
+        wanted = request.response_format
+        if wanted is None or wanted.type == "text":
+            return None
+        try:
+            text = json_grammar(wanted.schema_or_none)
+            return Grammar(self.pair.tokenizer, text, sorted(self.pair.eos_token_ids))
+        except FieldError:
+            raise
+        except UserError as error:
+            raise FieldError("response_format", f"response_format: {error}") from error
 
     async def begin(self, job: Job) -> Run:
         """Put a job in line; raises what `Worker.submit` does."""
