@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from transformers import AutoModelForSequenceClassification
 
 from antiphon.errors import UserError
 from antiphon.lab import is_bundled, pair_path
@@ -67,6 +66,9 @@ class ModelReward:
 
 @lru_cache(maxsize=4)
 def _loaded(path: str) -> Reward:
+    # Half a second that no other method should wait for.
+    from transformers import AutoModelForSequenceClassification
+
     folder = Path(path).expanduser()
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
