@@ -40,12 +40,14 @@ def judge(
     """
     acceptance = rules.base.judge(evidence)
     scores, chances = acceptance.score.tolist(), evidence.qx.tolist()
-    kept = rules.rescue.keep(evidence).tolist() if rules.rescue else None
+    kept: list[bool] | None = None
     vetoed = rules.veto.refuse(evidence).tolist() if rules.veto else None
     rescued = 0
     for k in range(len(evidence)):
         accepted = randomness.uniform() * chances[k] < scores[k]
-        if not accepted and kept is not None:
+        if not accepted and rules.rescue is not None:
+            if kept is None:  # Many a block has no use for a rescue.
+                kept = rules.rescue.keep(evidence).tolist()
             accepted = bool(kept[k])
             rescued += accepted
             if asked is not None:
