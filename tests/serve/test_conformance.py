@@ -7,6 +7,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import pytest
 from tests.serve.conftest import MODEL, PROMPT, Server
 
@@ -171,6 +172,31 @@ def test_models_are_the_pair_and_its_methods(server: Server) -> None:
     assert f"{MODEL}@cospec" in names
     assert f"{MODEL}@specguard" not in names  # It needs a profile, which this server has not.
     assert client(server).models.retrieve(f"{MODEL}@smc").id == f"{MODEL}@smc"
+
+
+def test_metrics_count_what_was_written(server: Server) -> None:
+    def counts() -> dict[str, float]:
+        text = httpx.get(f"{server.url}/metrics").text
+        lines = (line.rpartition(" ") for line in text.splitlines() if line[0] != "#")
+        return {name: float(value) for name, _, value in lines}
+
+    before = counts()
+    wish: dict[str, Any] = {"temperature": 0.9, "max_tokens": 40, "seed": 4}
+    asked = {name: ask(server, name, **wish) for name in ("smc", "rsd", "cospec")}
+    after = counts()
+    for name, meaning in (("smc", "resamples"), ("rsd", "steps_refused"), ("cospec", "rescues")):
+
+        def grown(metric: str, name: str = name) -> float:
+            key = f'antiphon_{metric}_total{{method="{name}"}}'
+            return after.get(key, 0.0) - before.get(key, 0.0)
+
+        (choice,) = asked[name].choices
+        assert grown("generation_tokens") == asked[name].usage.completion_tokens
+        assert grown("prompt_tokens") == asked[name].usage.prompt_tokens
+        assert grown(meaning) == grown("fired")
+        assert (grown("steps") > 0) == (name == "rsd")
+        assert choice.message.content
+    assert after['antiphon_kv_slots{model="target"}'] >= 0
 
 
 def test_our_own_fields_and_what_they_tell(server: Server) -> None:

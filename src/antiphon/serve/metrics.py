@@ -10,6 +10,15 @@ from antiphon.models.base import LoadedModel
 from antiphon.result import Result
 from antiphon.serve.worker import Worker
 
+MEANINGS = {
+    "easd": "vetoes",
+    "cospec": "rescues",
+    "smc": "resamples",
+    "specguard": "steps_refused",
+    "rsd": "steps_refused",
+    "stepscore": "steps_refused",
+}
+"""What it means that a method fired; speculative decoding's own depends on its rules."""
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
 
@@ -41,8 +50,23 @@ class Metrics:
         )
         self.target_passes = counter("target_passes", "Target forwards samples took part in.")
         self.draft_passes = counter("draft_passes", "Draft forwards samples took part in.")
-        self.fired = counter(
-            "fired", "Vetoes, rescues, resamplings, escalated steps: what the method adds."
+        self.fired = counter("fired", "What the method adds: see the counters that follow.")
+        self.fired_as = {
+            name: counter(name, text)
+            for name, text in (
+                ("vetoes", "Accepted tokens that were refused after all."),
+                ("rescues", "Refused tokens that were kept after all."),
+                ("resamples", "Resamplings of a population."),
+                ("steps_refused", "Drafted steps that the target wrote anew."),
+            )
+        }
+        self.steps = counter("steps", "Steps that were judged.")
+        self.step_score = Histogram(
+            "antiphon_step_score",
+            "What a drafted step scored: 0 to 1, or nats for stepscore.",
+            label,
+            registry=self.registry,
+            buckets=(-16, -8, -4, -2, -1, -0.5, 0, 0.2, 0.4, 0.6, 0.8, 1),
         )
         self.first = histogram("time_to_first_token_seconds", "From the request to its first text.")
         self.between = histogram("inter_token_latency_seconds", "Seconds per token after that.")
@@ -86,7 +110,14 @@ class Metrics:
         self.target_passes.labels(method).inc(counts.target_passes)
         self.draft_passes.labels(method).inc(counts.draft_passes)
         notes = [record.notes for record in result.rounds]
-        self.fired.labels(method).inc(sum(float(note.get("fired", 0)) for note in notes))
+        fired = sum(float(note.get("fired", 0)) for note in notes)
+        self.fired.labels(method).inc(fired)
+        if method in MEANINGS:
+            self.fired_as[MEANINGS[method]].labels(method).inc(fired)
+        self.steps.labels(method).inc(sum(float(note.get("steps", 0)) for note in notes))
+        for note in notes:
+            if "score" in note:
+                self.step_score.labels(method).observe(float(note["score"]))
         sizes = [float(note["mean_ess"]) for note in notes if "mean_ess" in note]
         if sizes:
             self.effective_size.observe(sizes[-1])
