@@ -104,9 +104,10 @@ def serve(
     pair = opt.load(
         target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
     )
+    name = name or ("lab" if target is None else Path(pair.target.name).name)
     app = build(
         pair,
-        name or ("lab" if target is None else pair.target.name),
+        name,
         given,
         key=os.environ.get(KEY) or None,
         origins=cors or [],
@@ -120,6 +121,7 @@ def serve(
         drain=drain,
         example=_example(bundled=target is None),
     )
+    typer.echo(f"{pair.description}\n{name} on http://{host}:{port} (Ctrl-C ends it)", err=True)
     uvicorn.run(
         app,
         host=host,
