@@ -21,6 +21,7 @@ from antiphon.errors import UserError
 from antiphon.eval.prompting import Prompting
 from antiphon.eval.task import Problem
 from antiphon.eval.tasks.lab import Lab
+from antiphon.lab import pair_path
 from antiphon.lab import problems as bundled
 from antiphon.methods import CoSpec, Speculative
 from antiphon.methods.cospec import Fixed, Rollout
@@ -253,7 +254,7 @@ def test_reward_moves_the_policy_the_right_way() -> None:
     assert float(policy(found).detach()) > before
 
 
-def test_the_bundled_pair_has_an_arbiter_of_its_own() -> None:
+def test_the_bundled_pair_has_an_arbiter_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     """Offline, without a flag; at threshold 1 it is exact, and at its own it keeps something."""
     prompts = [encode(pair(), problem.question) for problem in bundled("test")[:24]]
     params = [SamplingParams(max_tokens=100)] * 24
@@ -261,6 +262,9 @@ def test_the_bundled_pair_has_an_arbiter_of_its_own() -> None:
     exact = engine.generate(prompts, params, Speculative())
     strict = engine.generate(prompts, params, CoSpec(threshold=1.0))
     assert [r.token_ids for (r,) in strict] == [r.token_ids for (r,) in exact]
+    capsys.readouterr()
+    load(pair_path("arbiter"), pair().fingerprint)
+    assert capsys.readouterr().out == ""
     free = engine.generate(prompts, params, CoSpec())
     assert not [r.error for (r,) in free if r.error]
     assert sum(record.notes["fired"] for (r,) in free for record in r.rounds) > 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import torch
@@ -58,7 +60,8 @@ def load(path: Path, pair: str | None) -> Policy:
     """
     try:
         json.loads((path / "config.json").read_text(encoding="utf-8"))
-        policy: Policy = Policy.from_pretrained(str(path)).eval()
+        with redirect_stdout(io.StringIO()):  # It prints, and our output is for machines, too.
+            policy: Policy = Policy.from_pretrained(str(path)).eval()
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
         raise UserError(
             f"{path}: holds no arbiter ({type(error).__name__}): "
