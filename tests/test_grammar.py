@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
+from tests.lab import pair
 
 from antiphon.api import encode, make_engine
 from antiphon.errors import UserError
 from antiphon.methods import SMC, Autoregressive, CoSpec, Speculative, StepScore
-from antiphon.models.pair import LoadOptions, ModelPair, load_pair
 from antiphon.params import SamplingParams
 from antiphon.sampling import Context, distribution
 
@@ -30,11 +29,6 @@ SCHEMA = {
     "required": ["count", "right"],
     "additionalProperties": False,
 }
-
-
-@cache
-def pair() -> ModelPair:
-    return load_pair(options=LoadOptions(dtype="float32"))
 
 
 def grammar() -> Grammar:

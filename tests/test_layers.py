@@ -28,7 +28,7 @@ LAYERS = [
     ["bench", "eval"],
     ["arbiter"],
     ["integrations"],
-    ["serve.fields", "serve.worker", "serve.guard", "serve.page"],
+    ["serve.fields", "serve.limits", "serve.worker", "serve.guard", "serve.page"],
     ["serve.offers", "serve.answers", "serve.metrics"],
     ["serve.service"],
     ["serve.app"],

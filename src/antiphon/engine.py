@@ -68,6 +68,13 @@ class Engine:
         return bool(self._line or self._live)
 
     @property
+    def context_length(self) -> int:
+        """Tokens of prompt and output that all models take."""
+        draft = self.models.draft
+        own = self.models.target.context_length
+        return own if draft is None else min(own, draft.context_length)
+
+    @property
     def waiting(self) -> int:
         """Samples in line, which no step works on yet."""
         return len(self._line)
@@ -197,9 +204,7 @@ class Engine:
     def _refuse(self, prompt: Sequence[int], params: SamplingParams) -> None:
         if not prompt:
             raise UserError("the prompt is empty: give at least one token")
-        context = self.models.target.context_length
-        if self.models.draft is not None:
-            context = min(context, self.models.draft.context_length)
+        context = self.context_length
         if len(prompt) >= context:
             raise UserError(
                 f"the prompt has {len(prompt)} tokens, the models' context is {context}: shorten it"

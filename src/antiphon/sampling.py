@@ -198,14 +198,7 @@ def keep_to(scores: Tensor, contexts: Sequence[Context], language: Language) -> 
     """``scores`` [R, V], -inf where a token would leave the language."""
     rows = [language.allowed(context.output, scores.shape[-1]) for context in contexts]
     allowed = torch.stack(rows).to(scores.device)
-    kept = torch.where(allowed, scores, -math.inf)
-    # A bias of -inf on all that is allowed would leave nothing: then the grammar wins.
-    return torch.where((kept > -math.inf).any(-1, keepdim=True), kept, _open(allowed))
-
-
-def _open(allowed: Tensor) -> Tensor:
-    """Equal scores on what is allowed."""
-    return torch.where(allowed, 0.0, -math.inf)
+    return torch.where(allowed, scores, -math.inf)
 
 
 def one_hot_argmax(scores: Tensor) -> Tensor:

@@ -134,6 +134,23 @@ def test_bench_ends_in_one_json_line(tmp_path: Path) -> None:
     assert len(out.read_text().splitlines()) == 14
 
 
+@pytest.mark.parametrize(
+    ("flags", "fix"),
+    [
+        (["--batch", "0"], "--batch"),
+        (["--timeout", "-1"], "--timeout"),
+        (["--max-context", "1"], "--max-context"),
+        (["--method", "magic"], "choose"),
+        (["--method", "cospec:arbiter=/nowhere"], "train-arbiter"),
+        (["--draft", "ngram"], "drafter=ngram"),
+    ],
+)
+def test_bad_serve_flags(flags: list[str], fix: str) -> None:
+    outcome = antiphon("serve", "--port", "0", *flags)
+    assert outcome.returncode == 2
+    assert fix in outcome.stderr
+
+
 def test_bench_races_what_samples() -> None:
     outcome = antiphon(
         *("bench", "--limit", "1", "--max-tokens", "8", "--dtype", "float32", "--methods", ""),

@@ -17,8 +17,8 @@ from antiphon.errors import UserError
 from antiphon.lab import problems
 from antiphon.methods import Autoregressive, DraftOnly, SpecGuard
 from antiphon.methods.selection import medoid, numbers, vote
-from antiphon.methods.specguard import aggregate, scaled
-from antiphon.methods.steps import ends_step
+from antiphon.methods.specguard import scaled
+from antiphon.methods.steps import aggregate, ends_step
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
 from antiphon.params import SamplingParams
 

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
+from tests.lab import PROBLEMS, pair, run
 from tests.toys import TableModel, toy_engine
 
-from antiphon.api import encode, make_engine
+from antiphon.api import encode
 from antiphon.errors import UserError
 from antiphon.eval.calibrate import logprobs
-from antiphon.lab import problems
 from antiphon.methods import Autoregressive, DraftOnly, StepScore
-from antiphon.models.pair import LoadOptions, ModelPair, load_pair
 from antiphon.params import SamplingParams
-
-PROBLEMS = problems("test")[:8]
-
-
-@cache
-def pair() -> ModelPair:
-    return load_pair(options=LoadOptions(dtype="float32"))
-
-
-def run(method: Any, batch: int = 16, **fields: Any) -> list[Any]:
-    params = [SamplingParams(**{"max_tokens": 80, "seed": 3, **fields})] * len(PROBLEMS)
-    prompts = [encode(pair(), problem.question) for problem in PROBLEMS]
-    results = make_engine(pair(), batch=batch).generate(prompts, params, method)
-    assert not [result.error for (result,) in results if result.error]
-    return [result for (result,) in results]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +13,9 @@ import pytest
 
 from antiphon.cli.serve import build
 from antiphon.lab import pair_path
-from antiphon.methods import SMC, Method, Speculative
+from antiphon.methods import SMC, Speculative
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
+from antiphon.serve.limits import Limits
 
 pytest.importorskip("fastapi")
 pytest.importorskip("prometheus_client")
@@ -35,9 +36,10 @@ class Server:
 
 @contextmanager
 def serving(
-    pair: ModelPair, methods: list[Method] | None = None, **limits: Any
+    pair: ModelPair, key: str | None = None, origins: Sequence[str] = (), **limits: Any
 ) -> Iterator[Server]:
-    app = build(pair, MODEL, methods or [Speculative(), SMC(particles=4, gamma=4)], **limits)
+    methods = [Speculative(), SMC(particles=4, gamma=4)]
+    app = build(pair, MODEL, methods, Limits(**limits), key, origins)
     server = uvicorn.Server(
         uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=20)
     )

@@ -11,8 +11,9 @@ import torch
 from huggingface_hub import PyTorchModelHubMixin
 from torch import nn
 
-from antiphon.arbiter.features import NAMES
+from antiphon.arbiter.features import NAMES, features
 from antiphon.errors import UserError
+from antiphon.rules.evidence import Evidence
 
 START = -2.5
 """The output bias to begin with: a chance of 0.08, near always-target."""
@@ -46,6 +47,10 @@ class Policy(nn.Module, PyTorchModelHubMixin):
         normed = (found.float() - self.mean) / self.scale
         out: torch.Tensor = self.outer(nn.functional.gelu(self.inner(normed)))
         return out.squeeze(-1)
+
+    def look(self, evidence: Evidence) -> torch.Tensor:
+        """The features ``[K, F]`` of a block that this policy judges by."""
+        return features(evidence, self.states > 0)
 
     def standardise(self, found: torch.Tensor) -> None:
         """Take mean and spread from features ``[N, F]`` of the training data."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from antiphon.costs import PairCosts, PassCosts
 from antiphon.drafting.length import LONGEST, expected_tokens
+from antiphon.drafting.sizes import population_speed
 from antiphon.errors import UserError
 
 ROWS = tuple(2**i for i in range(15))
@@ -108,10 +109,9 @@ def _settings(costs: PairCosts, acceptance: float, batch: int) -> Iterator[tuple
         yield f"speculative:gamma={gamma}", tokens / seconds, rows
     for n in PARTICLES:
         for gamma in BLOCKS:
-            rows = batch * n * (gamma + 1)
-            seconds = gamma * costs.draft.seconds(batch * n) + costs.target.seconds(rows)
-            tokens = batch * (gamma + 1)
-            yield f"smc:particles={n},gamma={gamma}", tokens / seconds, rows
+            # As many requests are one population that is so much larger.
+            speed = batch * population_speed(costs, batch * n, gamma)
+            yield f"smc:particles={n},gamma={gamma}", speed, batch * n * (gamma + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from antiphon.api import make_engine
 from antiphon.cli import options as opt
 from antiphon.errors import UserError
 from antiphon.methods import METHODS, Method, spec
+from antiphon.serve.limits import Limits
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 KEY = "ANTIPHON_API_KEY"
 _SERVER = "Server"
 _LIMITS = "Limits"
+DEFAULTS = Limits()
 
 
 def serve(
@@ -56,38 +59,37 @@ def serve(
         ),
     ] = None,
     batch: Annotated[
-        int, typer.Option(help="Samples in flight.", min=1, rich_help_panel=_LIMITS)
-    ] = 16,
+        int, typer.Option(help="Samples in flight.", rich_help_panel=_LIMITS)
+    ] = DEFAULTS.batch,
     queue: Annotated[
-        int, typer.Option(help="Samples that may wait.", min=0, rich_help_panel=_LIMITS)
-    ] = 64,
+        int, typer.Option(help="Samples that may wait.", rich_help_panel=_LIMITS)
+    ] = DEFAULTS.queue,
     timeout: Annotated[
         float, typer.Option(help="Seconds a request may take.", rich_help_panel=_LIMITS)
-    ] = 600.0,
+    ] = DEFAULTS.timeout,
     max_context: Annotated[
         int | None,
         typer.Option(help="Most tokens of prompt and answer.", rich_help_panel=_LIMITS),
-    ] = None,
+    ] = DEFAULTS.max_context,
     max_samples: Annotated[
-        int, typer.Option(help="Most samples of a request.", min=1, rich_help_panel=_LIMITS)
-    ] = 32,
+        int, typer.Option(help="Most samples of a request.", rich_help_panel=_LIMITS)
+    ] = DEFAULTS.max_samples,
     max_body: Annotated[
-        int, typer.Option(help="Most bytes of a request.", min=1, rich_help_panel=_LIMITS)
-    ] = 2**20,
+        int, typer.Option(help="Most bytes of a request.", rich_help_panel=_LIMITS)
+    ] = DEFAULTS.max_body,
     keep: Annotated[
         int,
         typer.Option(
             help="Tokens of ended texts that stay in the caches, for prompts that begin alike.",
-            min=0,
             rich_help_panel=_LIMITS,
         ),
-    ] = 16384,
+    ] = DEFAULTS.keep,
     drain: Annotated[
         float,
         typer.Option(
             help="Seconds that texts in flight may take after SIGTERM.", rich_help_panel=_LIMITS
         ),
-    ] = 60.0,
+    ] = DEFAULTS.drain,
 ) -> None:
     """Serve the pair; the bundled one on 127.0.0.1:8000 without any flag.
 
@@ -101,17 +103,7 @@ def serve(
         raise UserError(f"the server needs {error.name}: pip install 'antiphon[serve]'") from error
     if draft == "ngram":
         raise UserError("--draft ngram: give --method speculative:drafter=ngram")
-    given = [spec.parse(text) for text in method or []]
-    pair = opt.load(
-        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
-    )
-    name = name or ("lab" if target is None else Path(pair.target.name).name)
-    app = build(
-        pair,
-        name,
-        given,
-        key=os.environ.get(KEY) or None,
-        origins=cors or [],
+    limits = Limits(
         batch=batch,
         queue=queue,
         timeout=timeout,
@@ -120,8 +112,14 @@ def serve(
         max_body=max_body,
         keep=keep,
         drain=drain,
-        example=_example(bundled=target is None),
     )
+    given = [spec.parse(text) for text in method or []]
+    pair = opt.load(
+        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
+    )
+    name = name or ("lab" if target is None else Path(pair.target.name).name)
+    example = _example(bundled=target is None)
+    app = build(pair, name, given, limits, os.environ.get(KEY) or None, cors or (), example)
     typer.echo(f"{pair.description}\n{name} on http://{host}:{port} (Ctrl-C ends it)", err=True)
     uvicorn.run(
         app,
@@ -136,33 +134,25 @@ def serve(
 def build(
     pair: ModelPair,
     name: str,
-    given: list[Method],
+    given: Sequence[Method],
+    limits: Limits,
     key: str | None = None,
-    origins: list[str] | None = None,
-    batch: int = 16,
-    queue: int = 64,
-    timeout: float = 600.0,
-    max_context: int | None = None,
-    max_samples: int = 32,
-    max_body: int = 2**20,
-    keep: int = 16384,
-    drain: float = 60.0,
+    origins: Sequence[str] = (),
     example: str = "",
 ) -> FastAPI:
     """The application the flags describe, over a loaded pair."""
     from antiphon.serve.app import make_app
     from antiphon.serve.metrics import Metrics
     from antiphon.serve.offers import Offers
-    from antiphon.serve.service import Limits, Service
+    from antiphon.serve.service import Service
     from antiphon.serve.worker import Worker
 
-    limits = Limits(max_samples, max_context, timeout)
-    engine = make_engine(pair, batch=batch, costs=True)
+    engine = make_engine(pair, batch=limits.batch, costs=True)
     for model in (pair.target, pair.draft):
         # Only compiled models share beginnings; the eager engine's trees own their caches.
         prefixes = getattr(model, "prefixes", None)
         if prefixes is not None:
-            prefixes.kept_tokens = keep
+            prefixes.kept_tokens = limits.keep
     default = METHODS["autoregressive" if pair.draft is None else "speculative"]()
     offers = Offers(
         name,
@@ -170,10 +160,10 @@ def build(
         given[0] if given else default,
         {spec.name_of(method): method for method in given},
     )
-    worker = Worker(engine, queue)
+    worker = Worker(engine, limits.queue)
     metrics = Metrics(worker, {"target": pair.target, "draft": pair.draft})
     service = Service(pair, worker, offers, metrics, limits)
-    return make_app(service, key, max_body, origins or (), drain, example)
+    return make_app(service, key, origins, example)
 
 
 def _example(bundled: bool) -> str:

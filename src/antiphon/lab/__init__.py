@@ -6,6 +6,7 @@ The pair ships inside the package, so everything runs without a download.
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 from antiphon.errors import UserError
@@ -34,8 +35,13 @@ def profile_path() -> Path:
 
 def is_bundled(fingerprint: str | None) -> bool:
     """Whether a pair's fingerprint is the bundled pair's."""
-    own = json.loads(profile_path().read_text(encoding="utf-8"))["pair"]
-    return bool(fingerprint == own)
+    return fingerprint == _fingerprint()
+
+
+@cache
+def _fingerprint() -> str:
+    # Every request of some methods asks, and the profile is long.
+    return str(json.loads(profile_path().read_text(encoding="utf-8"))["pair"])
 
 
 def data_path(split: str) -> Path:

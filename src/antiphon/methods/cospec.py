@@ -15,7 +15,6 @@ from typing import ClassVar, Literal
 
 import torch
 
-from antiphon.arbiter.features import features
 from antiphon.arbiter.policy import Policy, load
 from antiphon.drafting.model import DraftModel
 from antiphon.drawing import Randomness
@@ -95,7 +94,7 @@ class Rollout:
         seed = request.randomness.seed
 
         def asked(evidence: Evidence, k: int, kept: bool) -> None:
-            self.hear(seed, features(evidence, self.policy.states > 0)[k], kept)
+            self.hear(seed, self.policy.look(evidence)[k], kept)
 
         return arbitrate(request, models, self.gamma, Arbiter(self.policy, lots=lots), asked)
 

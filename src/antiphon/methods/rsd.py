@@ -14,9 +14,9 @@ from typing import ClassVar
 from antiphon.errors import UserError
 from antiphon.methods import rewards
 from antiphon.methods.base import Models
-from antiphon.methods.steps import StepWriter
+from antiphon.methods.steps import StepWriter, step_commit
 from antiphon.params import SamplingParams
-from antiphon.request import Commit, Judged, Provenance, Request, Steps
+from antiphon.request import Request, Steps
 from antiphon.sampling import Context
 
 ACCEPTS = ("binary", "clipped", "logistic")
@@ -84,15 +84,8 @@ class RSD:
                 draft.drop()
                 (step,) = yield from target.propose(context, 1)
                 target.keep(step)
-            who: Provenance = "draft" if accepted else "target"
-            judged = scored.logprobs.tolist() if accepted else step.logprobs
-            yield Commit(
-                tokens=tuple(step.tokens),
-                provenance=(who,) * len(step.tokens),
-                judged=tuple(map(Judged, judged)),
-                proposed=tuple(step.tokens) if accepted else (),
-                notes={"score": round(value, 4), "steps": 1, "fired": 0 if accepted else 1},
-            )
+            logprobs = scored.logprobs.tolist() if accepted else step.logprobs
+            yield step_commit(step, logprobs, accepted, value)
             context = context.then(step.tokens)
             if step.tokens[-1] in draft.ends:
                 return

@@ -15,14 +15,20 @@ import torch
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
 from antiphon.methods.selection import medoid, numbers, vote
-from antiphon.methods.steps import Candidate, Scored, StepWriter
+from antiphon.methods.steps import (
+    AGGREGATES,
+    Candidate,
+    Scored,
+    StepWriter,
+    aggregate,
+    step_commit,
+)
 from antiphon.models.base import Capture
 from antiphon.params import SamplingParams
-from antiphon.request import Commit, Judged, Provenance, Request, Steps
+from antiphon.request import Request, Steps
 from antiphon.sampling import Context
 
 SELECTORS = ("medoid", "text", "numbers")
-AGGREGATES = ("min", "mean", "p10")
 RANGE = (0.01, 0.99)
 """The quantiles of the profile that scores are scaled to 0 and 1 by."""
 
@@ -110,15 +116,16 @@ class SpecGuard:
             accepted = score >= self.tau and not repeated
             if accepted:
                 draft.accept(scored)
-                logprobs = scored.logprobs
+                # The target has not read the step: what counts is the draft's own.
+                logprobs = scored.logprobs.tolist()
             else:
                 # 3. Refused: the target writes the step, and nobody verifies it.
                 draft.drop()
                 count = self.target_candidates or self.candidates
                 chosen = yield from self._write(target, context, count)
-                logprobs = torch.tensor(chosen.logprobs)
+                logprobs = chosen.logprobs
                 target.keep(chosen)
-            yield self._commit(chosen, logprobs, accepted, score)
+            yield step_commit(chosen, logprobs, accepted, score)
             context = context.then(chosen.tokens)
             before = chosen.text.strip()
             if chosen.tokens[-1] in draft.ends:
@@ -139,23 +146,6 @@ class SpecGuard:
             value = aggregate(self.aggregate, scored.grounding)
             total += (1 - self.beta) * scaled(value, low_g, high_g)
         return total
-
-    def _commit(
-        self,
-        chosen: Candidate,
-        logprobs: torch.Tensor,
-        accepted: bool,
-        score: float,
-    ) -> Commit:
-        who: Provenance = "draft" if accepted else "target"
-        return Commit(
-            tokens=tuple(chosen.tokens),
-            provenance=(who,) * len(chosen.tokens),
-            # The target has not read an accepted step: what counts there is the draft's own.
-            judged=tuple(Judged(value) for value in logprobs.tolist()),
-            proposed=tuple(chosen.tokens) if accepted else (),
-            notes={"score": round(score, 4), "steps": 1, "fired": 0 if accepted else 1},
-        )
 
     def ranges(
         self, models: Models, params: SamplingParams
@@ -198,13 +188,6 @@ def select(selector: str, candidates: list[Candidate]) -> int:
     if selector == "text":
         return vote([candidate.text.strip() for candidate in candidates])
     return vote([numbers(candidate.text) for candidate in candidates])
-
-
-def aggregate(how: str, values: torch.Tensor) -> float:
-    """One number of a step's tokens."""
-    if how == "mean":
-        return float(values.mean())
-    return float(values.min() if how == "min" else values.float().quantile(0.1))
 
 
 def scaled(value: float, low: float, high: float) -> float:

@@ -11,10 +11,12 @@ from antiphon.drawing import draw_rows
 from antiphon.methods.branches import Branches
 from antiphon.methods.grounding import Grounding
 from antiphon.models.base import Capture, Extension, LanguageModel
-from antiphon.request import Request, Steps, ask
+from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask
 from antiphon.sampling import Context, distribution, logprobs_of
 
 BREAK = "\n\n"
+AGGREGATES = ("min", "mean", "p10")
+"""How a step's tokens become one number."""
 
 
 @dataclass(slots=True)
@@ -210,6 +212,30 @@ class StepWriter:
     def drop(self) -> None:
         """Forget every candidate."""
         self.tree.prune()
+
+
+def aggregate(how: str, values: torch.Tensor) -> float:
+    """One number of a step's tokens."""
+    if how == "mean":
+        return float(values.mean())
+    return float(values.min() if how == "min" else values.float().quantile(0.1))
+
+
+def step_commit(step: Candidate, logprobs: Sequence[float], accepted: bool, score: float) -> Commit:
+    """A step that stands: drafted and accepted, or written by the target.
+
+    Args:
+        logprobs: of its tokens, by whoever judged it.
+        score: of the drafted step, also where that was refused.
+    """
+    who: Provenance = "draft" if accepted else "target"
+    return Commit(
+        tokens=tuple(step.tokens),
+        provenance=(who,) * len(step.tokens),
+        judged=tuple(map(Judged, logprobs)),
+        proposed=tuple(step.tokens) if accepted else (),
+        notes={"score": round(score, 4), "steps": 1, "fired": 0 if accepted else 1},
+    )
 
 
 def ends_step(text: str) -> bool:

@@ -13,10 +13,9 @@ from typing import ClassVar
 
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
-from antiphon.methods.specguard import AGGREGATES, aggregate
-from antiphon.methods.steps import StepWriter
+from antiphon.methods.steps import AGGREGATES, StepWriter, aggregate, step_commit
 from antiphon.params import SamplingParams
-from antiphon.request import Commit, Judged, Provenance, Request, Steps
+from antiphon.request import Request, Steps
 from antiphon.sampling import Context
 
 
@@ -86,18 +85,7 @@ class StepScore:
                 (step,) = yield from target.propose(context, 1)
                 target.keep(step)
                 logprobs = step.logprobs
-            who: Provenance = "draft" if accepted else "target"
-            yield Commit(
-                tokens=tuple(step.tokens),
-                provenance=(who,) * len(step.tokens),
-                judged=tuple(map(Judged, logprobs)),
-                proposed=tuple(candidates[best].tokens) if accepted else (),
-                notes={
-                    "score": round(scores[best], 4),
-                    "steps": 1,
-                    "fired": 0 if accepted else 1,
-                },
-            )
+            yield step_commit(step, logprobs, accepted, scores[best])
             context = context.then(step.tokens)
             if step.tokens[-1] in draft.ends:
                 return

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import torch
 
-from antiphon.arbiter.features import features
 from antiphon.arbiter.policy import Policy
 from antiphon.drawing import Randomness
 from antiphon.rules.evidence import Evidence
@@ -32,7 +31,7 @@ class Arbiter:
 
     @torch.no_grad()
     def keep(self, evidence: Evidence) -> torch.Tensor:
-        odds: torch.Tensor = self.policy(features(evidence, self.policy.states > 0))
+        odds: torch.Tensor = self.policy(self.policy.look(evidence))
         chances = odds.sigmoid()
         if self.lots is None:
             return chances > self.threshold

@@ -13,7 +13,6 @@ from antiphon.detokenizer import Detokenizer
 from antiphon.request import Provenance
 from antiphon.result import Delta, Result
 
-REASONS = {"stop": "stop", "length": "length", "cancelled": "stop", "error": "stop"}
 LOWEST = -9999.0
 """JSON has no -inf; OpenAI writes this."""
 
@@ -69,7 +68,7 @@ class Answer:
         """The answer in one object."""
         choices = []
         for index, (voice, result) in enumerate(zip(told, results, strict=True)):
-            choice = self._choice(index, REASONS[result.finish_reason])
+            choice = self._choice(index, result.finish_reason)
             if self.chat:
                 choice["message"] = {"role": "assistant", "content": result.text, "refusal": None}
             else:
@@ -92,7 +91,7 @@ class Answer:
     def chunk(self, index: int, voice: Told, delta: Delta) -> dict[str, Any]:
         """What a delta adds."""
         result = delta.result
-        choice = self._choice(index, REASONS[result.finish_reason] if result else None)
+        choice = self._choice(index, result.finish_reason if result else None)
         if self.chat:
             choice["delta"] = {"content": delta.text} if delta.text else {}
         else:

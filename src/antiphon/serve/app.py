@@ -20,6 +20,7 @@ from starlette.middleware.cors import CORSMiddleware
 from antiphon.errors import UserError
 from antiphon.serve.fields import ChatRequest, CompletionRequest, FieldError, TokenizeRequest
 from antiphon.serve.guard import Guard, error_object
+from antiphon.serve.offers import UnknownModelError
 from antiphon.serve.page import page
 from antiphon.serve.service import Job, Run, SampleError, Service
 from antiphon.serve.worker import BusyError, ClosingError
@@ -46,18 +47,14 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 def make_app(
     service: Service,
     key: str | None = None,
-    largest_body: int = 2**20,
     origins: Sequence[str] = (),
-    drain_seconds: float | None = None,
     example: str = "",
 ) -> FastAPI:
     """The ASGI application; its lifespan starts the worker and drains it.
 
     Args:
         key: every request but health checks and the page must carry it; None: none.
-        largest_body: bytes.
         origins: that browsers may ask from.
-        drain_seconds: how long samples in flight may go on at the end; None: to their end.
         example: a prompt that the page begins with.
     """
 
@@ -65,7 +62,7 @@ def make_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.worker.start()
         yield
-        await run_in_threadpool(service.worker.stop, True, drain_seconds)
+        await run_in_threadpool(service.worker.stop, True, service.limits.drain)
 
     app = FastAPI(
         title="antiphon",
@@ -74,7 +71,7 @@ def make_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.add_middleware(Guard, key=key, largest_body=largest_body)
+    app.add_middleware(Guard, key=key, largest_body=service.limits.max_body)
     if origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
@@ -205,8 +202,8 @@ def _told(error: Exception) -> tuple[int, Any]:
             where = ".".join(str(part) for part in first["loc"] if part != "body")
             text = f"{where or 'the body'}: {first['msg']}"
             return 400, error_object(text, invalid, where or None)
-        case LookupError():
-            return 404, error_object(str(error.args[0]), invalid, "model", "model_not_found")
+        case UnknownModelError():
+            return 404, error_object(str(error), invalid, "model", "model_not_found")
         case BusyError():
             return 429, error_object(f"{error}: try again later", "rate_limit_error")
         case ClosingError():
@@ -233,7 +230,7 @@ def _errors(app: FastAPI, service: Service) -> None:
     for kind in (
         UserError,
         RequestValidationError,
-        LookupError,
+        UnknownModelError,
         BusyError,
         ClosingError,
         TimeoutError,

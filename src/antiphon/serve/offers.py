@@ -18,6 +18,10 @@ LARGEST = {"particles": 64, "gamma": 64, "chains": 32, "candidates": 16}
 """Knobs that multiply the work, and the largest value a request may give."""
 
 
+class UnknownModelError(RuntimeError):
+    """A model that is not offered; the message says which ones are."""
+
+
 class Offers:
     """The models of ``/v1/models``, and the method a request asks for.
 
@@ -25,6 +29,8 @@ class Offers:
         name: of the pair.
         default: what NAME alone stands for.
         methods: configured ones, by their plain names, in place of the bare ones.
+
+    Raises UserError for a configured method that this pair cannot serve.
     """
 
     def __init__(
@@ -37,6 +43,8 @@ class Offers:
             try:
                 method.check(models, SamplingParams(temperature=1.0))
             except UserError:
+                if kind in methods:
+                    raise
                 continue  # This pair cannot serve it: no draft, no ranges, no arbiter.
             self.methods[kind] = method
 
@@ -52,7 +60,7 @@ class Offers:
     def find(self, model: str | None, method: str | None, knobs: Mapping[str, Any]) -> Method:
         """The method that a request names by its model or its `method` field, with its knobs.
 
-        Raises LookupError for another model, FieldError for what cannot be.
+        Raises UnknownModelError for another model, FieldError for what cannot be.
         """
         wanted = self._named(model, method)
         fields = {field.name for field in dataclasses.fields(wanted)} - PRIVATE  # type: ignore[arg-type]
@@ -77,7 +85,7 @@ class Offers:
     def _named(self, model: str | None, method: str | None) -> Method:
         name, at, kind = (model or self.name).partition("@")
         if name != self.name or (at and kind not in self.methods):
-            raise LookupError(f"no model {model!r}: choose {', '.join(self.names())}")
+            raise UnknownModelError(f"no model {model!r}: choose {', '.join(self.names())}")
         if method is None:
             return self.methods[kind] if at else self.default
         if at and method != kind:

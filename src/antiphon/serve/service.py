@@ -16,6 +16,7 @@ from antiphon.params import SamplingParams, check
 from antiphon.result import Delta, Result
 from antiphon.serve.answers import Answer, Told
 from antiphon.serve.fields import ChatRequest, CompletionRequest, FieldError, Message
+from antiphon.serve.limits import Limits
 from antiphon.serve.metrics import Metrics
 from antiphon.serve.offers import Offers
 from antiphon.serve.worker import ClosingError, Worker
@@ -26,29 +27,6 @@ DEFAULT_TOKENS = 16
 
 class SampleError(RuntimeError):
     """A sample could not be finished; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one request may take.
-
-    Attributes:
-        samples: prompts times n.
-        tokens: prompt and output of a sample; None: the models' context.
-        seconds: from the request to its end; None: any.
-    """
-
-    samples: int = 32
-    tokens: int | None = None
-    seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise UserError(f"the most samples are {self.samples}: give a whole number >= 1")
-        if self.tokens is not None and self.tokens < 2:
-            raise UserError(f"the most tokens are {self.tokens}: give a whole number >= 2")
-        if self.seconds is not None and not self.seconds > 0:
-            raise UserError(f"the most seconds are {self.seconds}: give a number above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +49,15 @@ class Service:
     ) -> None:
         self.pair, self.worker, self.offers = pair, worker, offers
         self.metrics, self.limits = metrics, limits
-        context = pair.target.context_length
-        if pair.draft is not None:
-            context = min(context, pair.draft.context_length)
-        self.context = min(context, limits.tokens or context)
+        context = worker.engine.context_length
+        self.context = min(context, limits.max_context or context)
 
     def prepare(self, request: CompletionRequest | ChatRequest) -> Job:
         """Check a request and read its prompts.
 
         Raises:
             FieldError, UserError: for what is refused.
-            LookupError: for a model that is not offered.
+            UnknownModelError: for a model that is not offered.
         """
         request.refuse()
         method = self.offers.find(request.model, request.method, request.knobs())
@@ -108,9 +84,9 @@ class Service:
                 f"this server takes: lower max_tokens to {room}",
             )
         params = request.sampling(wanted, alternatives, self._grammar(request))
-        if len(prompts) * params.n > self.limits.samples:
+        if len(prompts) * params.n > self.limits.max_samples:
             raise FieldError(
-                "n", f"{len(prompts) * params.n} samples: give at most {self.limits.samples}"
+                "n", f"{len(prompts) * params.n} samples: give at most {self.limits.max_samples}"
             )
         check(params, self.pair.target.vocab_size, {token for ids in prompts for token in ids})
         return Job(
@@ -216,8 +192,7 @@ class Run:
         TimeoutError after the most seconds.
         """
         left = set(self._index)
-        seconds = self.service.limits.seconds
-        end = None if seconds is None else self._loop.time() + seconds
+        end = self._loop.time() + self.service.limits.timeout
         try:
             async with asyncio.timeout_at(end):
                 while left:
