@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lab import pair
+from tests.bundled import pair
 
 from antiphon.api import encode, make_engine
 from antiphon.errors import UserError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lab import PROBLEMS, pair, run
+from tests.bundled import PROBLEMS, pair, run
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from antiphon.api import encode
