@@ -29,6 +29,7 @@ class Near(TableModel):
 
 
 TARGET = TableModel(3, seed=11)
+FAR = TableModel(3, seed=12)
 PROMPT = (1, 0, 2)
 WARM = {"temperature": 1.0}
 
@@ -78,9 +79,8 @@ def test_the_estimate_of_z_is_one_on_average(threshold: float) -> None:
 def test_the_error_falls_with_n() -> None:
     """Total variation to the enumerated target, with a draft that is far from it."""
     truth = exact_outputs(TARGET, PROMPT, SamplingParams(**WARM, max_tokens=4))
-    far = TableModel(3, seed=12)
     errors = [
-        distance(run(SMC(particles=n, gamma=3, threshold=0.5), runs=700, draft=far), truth)
+        distance(run(SMC(particles=n, gamma=3, threshold=0.5), runs=700, draft=FAR), truth)
         for n in (1, 4, 32)
     ]
     # They are about 0.8, 0.6 and 0.3; two texts of 700 samples differ by 0.16 at the very most.
@@ -120,6 +120,88 @@ def test_every_scheme_is_near_the_target(scheme: str, guided: bool) -> None:
     assert distance(run(method, runs=400), truth) < 0.225 + 0.12
 
 
+BETWEEN: list[dict[str, Any]] = [
+    {"control": 0.5},
+    {"control": 1.0},
+    {"exact": 2},
+    {"exact": "need"},
+    {"control": 0.3, "exact": 3},
+    {"enough": 3},
+    {"enough": 4, "control": 0.5},
+]
+"""What lies between SMC-SD and exact speculation, and populations of changing size."""
+
+
+@pytest.mark.parametrize("fields", BETWEEN)
+def test_what_lies_between_is_properly_weighted(fields: dict[str, Any]) -> None:
+    """E[Z] = 1 within 5 standard errors (false alarm below 1e-5), and the text is near p."""
+    results = run(SMC(particles=8, gamma=3, **fields), runs=1000)
+    z = np.exp([last_notes(result)["log_z"] for result in results])
+    assert abs(z.mean() - 1) <= 5 * z.std(ddof=1) / np.sqrt(len(z)) + 1e-9
+    truth = exact_outputs(TARGET, PROMPT, SamplingParams(**WARM, max_tokens=4))
+    # E[TV] <= sqrt(81 / 1000) / 2 = 0.143; then the error of eight particles, and chance,
+    # P(excess > 0.085) < 1e-6. The draft alone is at 0.3.
+    assert distance(results, truth) < 0.143 + 0.03 + 0.085
+
+
+@pytest.mark.parametrize("particles", [1, 4])
+@pytest.mark.parametrize("fields", [{"control": 1.0}, {"exact": 1}])
+def test_full_control_is_exact_speculation(particles: int, fields: dict[str, Any]) -> None:
+    method = SMC(particles=particles, gamma=3, **fields)
+    results = run(method, runs=2000, draft=FAR)
+    assert {last_notes(result)["log_z"] for result in results} == {0.0}
+    assert not any(r.notes["fired"] for result in results for r in result.rounds)
+    truth = exact_outputs(TARGET, PROMPT, SamplingParams(**WARM, max_tokens=4))
+    # E[TV] <= sqrt(81 / 2000) / 2 = 0.101, and P(excess > 0.06) < 1e-6 (McDiarmid).
+    assert distance(results, truth) < 0.101 + 0.06
+    assert any("correction" in result.provenance for result in results)
+
+
+def test_control_draws_from_its_formula() -> None:
+    """One token, one particle: P(x) = min(q, p / c) + R (p - q)+ / D, and w = p / P(x)."""
+    c = 0.4
+    p, q = (m.logits_after(PROMPT).softmax(-1).double() for m in (TARGET, FAR))
+    deficit = (p - q).clamp_min(0)
+    kept = torch.minimum(q, p / c)
+    formula = kept + (1 - kept.sum()) * deficit / deficit.sum()
+    # A round's last token is the target's: of a text of two, the first is a draft's.
+    results = run(SMC(particles=1, gamma=1, control=c), runs=4000, length=2, draft=FAR)
+    counts = Counter(result.token_ids[0] for result in results)
+    for token in range(3):
+        expected = float(formula[token])
+        # Five and a half standard errors: false alarm below 1e-7 a token.
+        slack = 5.5 * np.sqrt(expected * (1 - expected) / len(results))
+        assert abs(counts[token] / len(results) - expected) < slack
+    for result in results[:50]:
+        first = result.token_ids[0]
+        log_w = float((p[first] / formula[first]).log())
+        assert last_notes(result)["log_z"] == pytest.approx(log_w, abs=1e-5)
+
+
+def test_control_bounds_every_factor_of_a_weight() -> None:
+    results = run(SMC(particles=1, gamma=3, control=0.6), runs=200, length=4, draft=FAR)
+    for result in results:
+        drafted = sum(who != "bonus" for who in result.provenance)
+        assert last_notes(result)["log_z"] >= drafted * np.log(0.6) - 1e-5
+
+
+def test_a_population_shrinks_where_all_agree_and_grows_where_they_part() -> None:
+    agreeing = run(SMC(particles=16, gamma=3, enough=2), 5, 40, draft=TableModel(3, seed=11))
+    for result in agreeing:
+        assert len(last_notes(result)["particles"]) == 2
+        assert last_notes(result)["mean_particles"] < 6
+    parting = run(SMC(particles=16, gamma=6, enough=8), 5, 40, draft=FAR)
+    assert all(last_notes(result)["mean_particles"] > 14 for result in parting)
+
+
+def test_slots_are_those_of_the_tree_and_of_separate_texts() -> None:
+    (result,) = run(SMC(particles=4, gamma=3), runs=1, length=4)
+    notes = last_notes(result)
+    # One round: every text reads the prompt and three drafted tokens.
+    assert notes["slots_apart"] == 4 * (len(PROMPT) + 3)
+    assert len(PROMPT) + 3 <= notes["slots"] <= len(PROMPT) + 4 * 3
+
+
 def test_power_sharpens_the_target() -> None:
     """p^2 over whole texts, by enumeration."""
     truth = exact_outputs(TARGET, PROMPT, SamplingParams(**WARM, max_tokens=4))
@@ -140,10 +222,10 @@ def test_texts_that_end_early_end_as_often_as_the_targets() -> None:
         assert 2 not in result.token_ids[:-1]
 
 
-@pytest.mark.parametrize("guided", [False, True])
-def test_results_depend_on_seed_alone(guided: bool) -> None:
+@pytest.mark.parametrize("fields", [{}, {"guided": True}, *BETWEEN])
+def test_results_depend_on_seed_alone(fields: dict[str, Any]) -> None:
     target, draft = TableModel(5, seed=1), TableModel(5, seed=2)
-    method = SMC(particles=5, gamma=3, guided=guided)
+    method = SMC(particles=5, gamma=3, **fields)
     prompts = [(i % 5, (i * 3) % 5) for i in range(10)]
     params = [SamplingParams(temperature=0.9, max_tokens=4 + 3 * i, seed=i) for i in range(10)]
     alone = toy_engine(target, draft, batch=1).generate(prompts, params, method)
@@ -223,6 +305,11 @@ def test_automatic_sizes_need_costs_and_follow_them() -> None:
         ({"draft_temperature": 0}, "draft_temperature"),
         ({"power": 0}, "power"),
         ({"output": "odd"}, "sample, max, vote"),
+        ({"control": 1.5}, "control"),
+        ({"control": 0.5, "guided": True}, "one of them"),
+        ({"exact": -1}, "exact"),
+        ({"enough": 9}, "enough"),
+        ({"enough": 2, "scheme": "killing"}, "killing"),
     ],
 )
 def test_what_cannot_be_is_refused(fields: dict[str, Any], fix: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
+
 from antiphon.request import Judged, Provenance
 
 
@@ -34,11 +36,13 @@ class Draft:
 
     Attributes:
         tokens, log_q: the tokens, and the logarithm of the chance each was drawn with.
+        q: the distributions they were drawn from, ``[V]`` each, where they are asked for.
         head: draft nodes that read what was unread before.
         nodes: draft nodes that read the tokens; the last token is never read in its round.
     """
 
     tokens: list[int] = field(default_factory=list)
     log_q: list[float] = field(default_factory=list)
+    q: list[torch.Tensor] = field(default_factory=list)
     head: tuple[int, ...] = ()
     nodes: list[int] = field(default_factory=list)

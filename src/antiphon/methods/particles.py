@@ -1,13 +1,14 @@
 """Particles: weights, effective sample size, and resampling without bias.
 
 Weights are natural logarithms in float64, not normalised. Every resampler gives particle i on
-average ``N w_i`` offspring; they differ in variance. See Douc, Cappé and Moulines 2005,
+average ``n w_i`` of n offspring; they differ in variance. See Douc, Cappé and Moulines 2005,
 "Comparison of Resampling Schemes for Particle Filtering".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,26 +42,23 @@ def effective_size(log_weights: Floats) -> float:
     return float(1 / (weights**2).sum())
 
 
-def systematic(weights: Floats, randomness: Randomness) -> Counts:
-    """One uniform, and N points at equal distances on the cumulative weights."""
-    n = len(weights)
+def systematic(weights: Floats, randomness: Randomness, n: int) -> Counts:
+    """One uniform, and n points at equal distances on the cumulative weights."""
     return _points(weights, (np.arange(n) + randomness.uniform()) / n)
 
 
-def stratified(weights: Floats, randomness: Randomness) -> Counts:
-    """One point drawn in each of N equal stretches of the cumulative weights."""
-    n = len(weights)
+def stratified(weights: Floats, randomness: Randomness, n: int) -> Counts:
+    """One point drawn in each of n equal stretches of the cumulative weights."""
     return _points(weights, (np.arange(n) + np.array(randomness.uniforms(n))) / n)
 
 
-def multinomial(weights: Floats, randomness: Randomness) -> Counts:
+def multinomial(weights: Floats, randomness: Randomness, n: int) -> Counts:
     """N independent draws, as in the SMC-SD paper."""
-    return _points(weights, np.array(randomness.uniforms(len(weights))))
+    return _points(weights, np.array(randomness.uniforms(n)))
 
 
-def residual(weights: Floats, randomness: Randomness) -> Counts:
-    """``floor(N w_i)`` offspring for certain, the rest by independent draws."""
-    n = len(weights)
+def residual(weights: Floats, randomness: Randomness, n: int) -> Counts:
+    """``floor(n w_i)`` offspring for certain, the rest by independent draws."""
     # What is whole up to rounding is whole: 0.1 * 10 must not leave a draw to chance.
     counts: Counts = np.floor(n * weights + 1e-9).astype(np.int64)
     left = n - int(counts.sum())
@@ -70,12 +68,12 @@ def residual(weights: Floats, randomness: Randomness) -> Counts:
     return counts
 
 
-def killing(weights: Floats, randomness: Randomness) -> Counts:
+def killing(weights: Floats, randomness: Randomness, n: int) -> Counts:
     """Each particle survives with chance ``w_i / max w``; a killed one's place is drawn anew.
 
-    Del Moral 2004, section 2.5.3. Few particles move where weights are nearly equal.
+    Del Moral 2004, section 2.5.3. Few particles move where weights are nearly equal. n is the
+    number of weights: survivors keep their places.
     """
-    n = len(weights)
     alive = np.array(randomness.uniforms(n)) * weights.max() < weights
     counts: Counts = alive.astype(np.int64)
     dead = n - int(counts.sum())
@@ -84,18 +82,22 @@ def killing(weights: Floats, randomness: Randomness) -> Counts:
     return counts
 
 
-SCHEMES: Mapping[str, Callable[[Floats, Randomness], Counts]] = {
+Resampler: TypeAlias = Callable[[Floats, Randomness, int], Counts]
+
+SCHEMES: Mapping[str, Resampler] = {
     "systematic": systematic,
     "stratified": stratified,
     "residual": residual,
     "multinomial": multinomial,
     "killing": killing,
 }
-"""Name -> resampler: normalised weights ``[N]`` and lots to offspring counts ``[N]``, sum N."""
+"""Name -> resampler: normalised weights ``[N]``, lots and n to offspring counts ``[N]``, sum n."""
 
 
 def ancestors(counts: Counts) -> list[int]:
-    """Whose copy sits in each place, ``[N]``: a survivor keeps its own, so little is copied."""
+    """Whose copy sits in each place, ``[n]``; while n is N a survivor keeps its own place."""
+    if counts.sum() != len(counts):
+        return [i for i, count in enumerate(counts) for _ in range(int(count))]
     spare = [i for i, count in enumerate(counts) for _ in range(int(count) - 1)]
     return [i if count else spare.pop(0) for i, count in enumerate(counts)]
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from antiphon.drawing import Randomness, draw, draw_rows
+from antiphon.drawing import draw, draw_rows
 from antiphon.methods.base import Models
 from antiphon.methods.branches import Branches, settle
 from antiphon.methods.particle import Draft, Particle
 from antiphon.methods.particles import (
-    Counts,
     Floats,
+    Resampler,
     ancestors,
     effective_size,
     log_mean,
     normalised,
 )
 from antiphon.methods.selection import answer, weighted_vote
+from antiphon.methods.weighing import Outcome, controlled_blocks, whole_blocks
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask, judge
 from antiphon.sampling import Context, distribution
 
@@ -58,6 +59,8 @@ class Population:
         self.log_weights: Floats = np.zeros(particles)
         self.log_z = 0.0
         self._sizes: list[float] = []
+        self._particles: list[int] = []
+        self._slots = self._slots_apart = 0
         self._notes: dict[str, Any] = {"rounds": 0, "fired": 0}
         self._proposed: list[int] = []
 
@@ -69,21 +72,25 @@ class Population:
     def effective_size(self) -> float:
         return effective_size(self.log_weights)
 
-    def draft(self, gamma: int) -> Steps[list[Draft]]:
-        """1. Every unfinished particle draws up to gamma tokens from q, step by step."""
+    def draft(self, gamma: int, keep_q: bool) -> Steps[list[Draft]]:
+        """1. Every unfinished particle draws up to gamma tokens from q, step by step.
+
+        Args:
+            keep_q: also keep the distributions the tokens are drawn from.
+        """
         tree, alive = self.draft_tree, self.unfinished
-        # Unfinished particles have one length; the round's last token is the target's.
-        gamma = min(gamma, self.request.room(len(alive[0].tokens)) - 1)
         drafts = [Draft() for _ in alive]
-        if gamma < 1:
-            return drafts
         branches = Branches(self.draft_model, tree)
+        # The round's last token is the target's.
+        lengths = [min(gamma, self.request.room(len(one.tokens)) - 1) for one in alive]
         rows: dict[int, int] = {}
         for i, particle in enumerate(alive):
+            if lengths[i] < 1:
+                continue
             parent = particle.draft_path[-1] if particle.draft_path else tree.tip
             drafts[i].head = branches.add(parent, particle.draft_unread)
             rows[i] = branches.score(drafts[i].head[-1])
-        for step in range(gamma):
+        for step in range(max(lengths)):
             scores = yield from ask(branches.extension())
             going = list(rows)
             contexts = [self._context(alive[i], drafts[i].tokens) for i in going]
@@ -92,11 +99,13 @@ class Population:
             tokens = draw_rows(q, self.request.randomness.uniforms(len(going)))
             log_q = q[range(len(going)), tokens].double().log().tolist()
             branches, rows = Branches(self.draft_model, tree), {}
-            for i, token, chance in zip(going, tokens, log_q, strict=True):
+            for i, token, chance, row in zip(going, tokens, log_q, q, strict=True):
                 drafts[i].tokens.append(token)
                 drafts[i].log_q.append(chance)
+                if keep_q:
+                    drafts[i].q.append(row)
                 self._proposed.append(token)
-                if token in self.ends or step + 1 == gamma:
+                if token in self.ends or step + 1 == lengths[i]:
                     continue
                 parent = drafts[i].nodes[-1] if drafts[i].nodes else drafts[i].head[-1]
                 drafts[i].nodes += branches.add(parent, (token,))
@@ -105,12 +114,12 @@ class Population:
                 break
         return drafts
 
-    def weigh(self, drafts: Sequence[Draft], bar: float) -> Steps[None]:
-        """2. One target pass scores all drafts; weights grow by p / q; a bonus token each.
+    def weigh(self, drafts: Sequence[Draft], bar: float, control: float) -> Steps[None]:
+        """2. One target pass scores all drafts; weights grow; a token of the target's each.
 
         Args:
-            bar: keep the longest beginning of the block at whose end the effective sample size
-                is still at or above this, one token at least; 0: the whole block.
+            bar: cut the block where the effective sample size would fall below this; 0: never.
+            control: the c of rejection control, `weighing.controlled_blocks`; 0: none.
         """
         tree, alive = self.target_tree, self.unfinished
         branches = Branches(self.target, tree)
@@ -125,26 +134,33 @@ class Population:
         p = distribution(
             scores.logits, self.request.params, self._row_contexts(alive, drafts, rows)
         )
+        self._count_slots(drafts)
 
         places = [i for i, particle in enumerate(self.members) if not particle.finished]
-        gains = self._gains(places, drafts, rows, p)
-        kept = self._kept(gains, bar)
-        self.log_weights = self.log_weights + gains[:, :kept].sum(1)
-        for place, draft, path, mine in zip(places, drafts, paths, rows, strict=True):
-            tokens = draft.tokens[:kept]
-            bonus = None
-            if not tokens or tokens[-1] not in self.ends:
-                bonus = self._bonus(place, p[mine[len(tokens)]])
-            judged = self._judged(
-                scores.logits, mine, [*tokens, *([] if bonus is None else [bonus])]
-            )
-            self._grow(self.members[place], draft, tokens, bonus, path, judged)
+        block = (drafts, rows, p, self.power, self.ends, self.request.randomness)
+        if control:
+            outcomes = controlled_blocks(*block, control)
+        else:
+            outcomes = whole_blocks(*block, self.log_weights, places, bar)
+        for place, draft, path, mine, outcome in zip(
+            places, drafts, paths, rows, outcomes, strict=True
+        ):
+            self.log_weights[place] += outcome.log_gain
+            tokens = draft.tokens[: outcome.kept]
+            added = [*tokens, *([] if outcome.last is None else [outcome.last])]
+            judged = judge(scores.logits, added, self.request.params.logprobs, mine[: len(added)])
+            self._grow(self.members[place], draft, tokens, outcome, path, judged)
         self._notes["rounds"] += 1
         self._sizes.append(self.effective_size)
+        self._particles.append(len(self.members))
 
-    def resample(self, scheme: Callable[[Floats, Randomness], Counts]) -> None:
-        """3. Copies of heavy particles replace light ones; all weights are equal again."""
-        counts = scheme(normalised(self.log_weights), self.request.randomness)
+    def resample(self, scheme: Resampler, particles: int) -> None:
+        """3. Copies of heavy particles replace light ones; all weights are equal again.
+
+        Args:
+            particles: how many there are afterwards.
+        """
+        counts = scheme(normalised(self.log_weights), self.request.randomness, particles)
         self.members = [replace(self.members[i]) for i in ancestors(counts)]
         self.log_z += log_mean(self.log_weights)
         self.log_weights = np.zeros(len(self.members))
@@ -181,6 +197,9 @@ class Population:
         self._notes |= {
             "log_z": log_z if math.isfinite(log_z) else None,
             "mean_ess": sum(self._sizes) / max(len(self._sizes), 1),
+            "mean_particles": sum(self._particles) / max(len(self._particles), 1),
+            "slots": self._slots,
+            "slots_apart": self._slots_apart,
             "particles": [
                 {"tokens": list(particle.tokens), "weight": float(weight)}
                 for particle, weight in zip(self.members, weights, strict=True)
@@ -210,50 +229,20 @@ class Population:
         reader = self.request.detokenizer(self.request.prompt)
         return "".join(map(reader.push, particle.tokens)) + reader.flush()
 
-    def _gains(
-        self,
-        places: Sequence[int],
-        drafts: Sequence[Draft],
-        rows: Sequence[Sequence[int]],
-        p: torch.Tensor,
-    ) -> Floats:
-        """Log p^alpha / q of every drafted token, ``[N, K]``; 0 where there is none."""
-        gains = np.zeros((len(self.members), max(len(draft.tokens) for draft in drafts)))
-        at = [
-            (place, j, mine[j], token, log_q)
-            for place, draft, mine in zip(places, drafts, rows, strict=True)
-            for j, (token, log_q) in enumerate(zip(draft.tokens, draft.log_q, strict=True))
-        ]
-        if at:
-            log_p = p[[row for _, _, row, _, _ in at], [token for *_, token, _ in at]]
-            for (place, j, _, _, log_q), value in zip(
-                at, log_p.double().log().tolist(), strict=True
-            ):
-                gains[place, j] = self.power * value - log_q
-        return gains
-
-    def _kept(self, gains: Floats, bar: float) -> int:
-        longest = int(gains.shape[1])
-        if not bar or longest < 2:
-            return longest
-        running = self.log_weights[:, None] + gains.cumsum(1)
-        fit = [j + 1 for j in range(longest) if effective_size(running[:, j]) >= bar]
-        return max(fit, default=1)
-
-    def _bonus(self, place: int, p: torch.Tensor) -> int:
-        """The target's own token after the block, weight 1 (alpha: the mass of p^alpha)."""
-        if self.power != 1.0:
-            p = p.double() ** self.power
-            self.log_weights[place] += float(p.sum().log())
-            p = p / p.sum()
-        return draw(p, self.request.randomness.uniform())
+    def _count_slots(self, drafts: Sequence[Draft]) -> None:
+        """The target's slots now, and those of as many sequences with nothing in common."""
+        written = sum(len(particle.tokens) for particle in self.members)
+        drafted = sum(len(draft.tokens) for draft in drafts)
+        apart = len(self.members) * len(self.request.prompt) + written + drafted
+        self._slots = max(self._slots, self.target_tree.slots)
+        self._slots_apart = max(self._slots_apart, apart)
 
     def _grow(
         self,
         particle: Particle,
         draft: Draft,
         tokens: list[int],
-        bonus: int | None,
+        outcome: Outcome,
         path: tuple[int, ...],
         judged: tuple[Judged, ...],
     ) -> None:
@@ -264,19 +253,14 @@ class Population:
         particle.tokens += tuple(tokens)
         drafted: list[Provenance] = ["draft"] * len(tokens)
         particle.who += tuple(drafted)
-        if bonus is not None:
-            particle.tokens += (bonus,)
-            particle.who += ("bonus",)
-            particle.target_unread = (bonus,)
-            particle.draft_unread = (*unread, bonus)
+        if outcome.last is not None:
+            particle.tokens += (outcome.last,)
+            particle.who += (outcome.who,)
+            particle.target_unread = (outcome.last,)
+            particle.draft_unread = (*unread, outcome.last)
         particle.judged += judged
         ended = particle.tokens[-1] in self.ends
         particle.finished = ended or self.request.room(len(particle.tokens)) <= 0
-
-    def _judged(
-        self, logits: torch.Tensor, rows: Sequence[int], tokens: Sequence[int]
-    ) -> tuple[Judged, ...]:
-        return judge(logits, tokens, self.request.params.logprobs, rows[: len(tokens)])
 
     def _context(self, particle: Particle, drafted: Sequence[int]) -> Context:
         return Context(self.request.prompt, (*particle.tokens, *drafted))

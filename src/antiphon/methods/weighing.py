@@ -1,0 +1,147 @@
+"""What a drafted block does to a particle: how much of it stands, what follows, and the weight.
+
+Whole blocks stand as in SMC-SD (arXiv 2604.15672, Algorithm 1), or up to where the population is
+still spread wide enough. Rejection control (Liu, Chen and Wong 1998, "Rejection control and
+sequential importance sampling") lies between that and exact speculative decoding: tokens the
+target finds too unlikely are refused with the chance that makes the weights of the rest right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from antiphon.drawing import Randomness, draw
+from antiphon.methods.particle import Draft
+from antiphon.methods.particles import Floats, effective_size
+from antiphon.request import Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What becomes of one particle's block.
+
+    Attributes:
+        kept: how many drafted tokens stand.
+        last: the target's token after them; None after the end of a text.
+        who: "bonus" where the whole block stands, else "correction".
+        log_gain: what is added to the logarithm of the particle's weight.
+    """
+
+    kept: int
+    last: int | None
+    who: Provenance
+    log_gain: float
+
+
+def whole_blocks(
+    drafts: Sequence[Draft],
+    rows: Sequence[Sequence[int]],
+    p: Tensor,
+    power: float,
+    ends: frozenset[int],
+    randomness: Randomness,
+    log_weights: Floats,
+    places: Sequence[int],
+    bar: float = 0.0,
+) -> list[Outcome]:
+    """Every token stands; w grows by p^alpha / q of each, and the target adds one of its own.
+
+    Args:
+        rows: of each particle, the rows of p at its tokens and after the last.
+        p: the target's distributions, ``[R, V]``.
+        log_weights: of all particles, finished ones too, ``[N]``.
+        places: of the drafting particles in it.
+        bar: keep the longest beginning of the block at whose end the effective sample size is
+            still at or above this, one token at least; 0: the whole block.
+    """
+    longest = max(len(draft.tokens) for draft in drafts)
+    gains = np.zeros((len(log_weights), longest))
+    for place, draft, mine in zip(places, drafts, rows, strict=True):
+        if draft.tokens:
+            log_p = p[list(mine[:-1]), draft.tokens].double().log()
+            gains[place, : len(draft.tokens)] = power * np.array(log_p.tolist()) - draft.log_q
+    kept = longest
+    if bar and longest > 1:
+        running = log_weights[:, None] + gains.cumsum(1)
+        fit = [j + 1 for j in range(longest) if effective_size(running[:, j]) >= bar]
+        kept = max(fit, default=1)
+    outcomes = []
+    for place, draft, mine in zip(places, drafts, rows, strict=True):
+        stand = min(kept, len(draft.tokens))
+        gain = float(gains[place, :stand].sum())
+        last = None
+        if not stand or draft.tokens[stand - 1] not in ends:
+            aim, log_mass = sharpened(p[mine[stand]], power)
+            last = draw(aim, randomness.uniform())
+            gain += float(log_mass)
+        outcomes.append(Outcome(stand, last, "bonus", gain))
+    return outcomes
+
+
+def controlled_blocks(
+    drafts: Sequence[Draft],
+    rows: Sequence[Sequence[int]],
+    p: Tensor,
+    power: float,
+    ends: frozenset[int],
+    randomness: Randomness,
+    control: float,
+) -> list[Outcome]:
+    """Rejection control: token x stands with chance min(1, p(x) / (c q(x))), c = `control`.
+
+    A refused one is drawn anew from (p - q)+. Together that draws from
+    ``o = min(q, p / c) + R (p - q)+ / D``, R the chance of a refusal and D the mass of
+    (p - q)+; the weight grows by p / o, which is never below c. At c = 1 o is p: exact
+    speculative decoding, particle by particle. As c falls to 0, o tends to q.
+
+    Args:
+        rows, p: as for `whole_blocks`; each draft holds its q.
+        control: c, above 0 and at most 1.
+    """
+    outcomes = []
+    for draft, mine in zip(drafts, rows, strict=True):
+        us = randomness.uniforms(len(draft.tokens) + 1)
+        aims, log_mass = sharpened(p[list(mine)], power)
+        gain, kept, last = 0.0, 0, None
+        who: Provenance = "bonus"
+        for token, q, aim, u in zip(draft.tokens, draft.q, aims, us, strict=False):
+            stands = u * control * float(q[token]) < float(aim[token])
+            gain += float(log_mass[kept])
+            if not stands:
+                last, who = draw((aim - q).clamp_min(0), us[-1]), "correction"
+            if control < 1:
+                gain += _log_ratio(aim, q, token if last is None else last, control)
+            if not stands:
+                break
+            kept += 1
+        if last is None and not (kept and draft.tokens[kept - 1] in ends):
+            last = draw(aims[kept], us[-1])
+            gain += float(log_mass[kept])
+        outcomes.append(Outcome(kept, last, who, gain))
+    return outcomes
+
+
+def sharpened(p: Tensor, power: float) -> tuple[Tensor, Tensor]:
+    """p^alpha scaled to sum 1, ``[..., V]``, and the logarithm of its mass, ``[...]``."""
+    if power == 1.0:
+        return p, torch.zeros(p.shape[:-1], dtype=torch.float64)
+    raised = p.double() ** power
+    mass = raised.sum(-1, keepdim=True)
+    return raised / mass, mass[..., 0].log()
+
+
+def _log_ratio(p: Tensor, q: Tensor, token: int, control: float) -> float:
+    """Log p / o at one token."""
+    refused = 1 - float(torch.minimum(q, p / control).sum(dtype=torch.float64))
+    deficit = float((p - q).clamp_min(0).sum(dtype=torch.float64))
+    mine, theirs = float(p[token]), float(q[token])
+    # Rounding must not promise more than all of the deficit, nor less than none.
+    share = min(max(refused / deficit, 0.0), 1.0) if deficit > 0 else 0.0
+    drawn = min(theirs, mine / control) + share * max(mine - theirs, 0.0)
+    return math.log(mine / drawn)
