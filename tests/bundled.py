@@ -18,10 +18,11 @@ def pair() -> ModelPair:
     return load_pair(options=LoadOptions(dtype="float32"))
 
 
-def run(method: Any, batch: int = 16, **fields: Any) -> list[Any]:
+def run(method: Any, batch: int = 16, models: ModelPair | None = None, **fields: Any) -> list[Any]:
     """A method's results on `PROBLEMS`, none of which may have failed."""
+    models = models or pair()
     params = [SamplingParams(**{"max_tokens": 80, "seed": 3, **fields})] * len(PROBLEMS)
-    prompts = [encode(pair(), problem.question) for problem in PROBLEMS]
-    results = make_engine(pair(), batch=batch).generate(prompts, params, method)
+    prompts = [encode(models, problem.question) for problem in PROBLEMS]
+    results = make_engine(models, batch=batch).generate(prompts, params, method)
     assert not [result.error for (result,) in results if result.error]
     return [result for (result,) in results]

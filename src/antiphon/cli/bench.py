@@ -39,6 +39,7 @@ def bench(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
+    draft_vocab: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
     profile: opt.Profile = None,
@@ -99,7 +100,16 @@ def bench(
         raise UserError("--costs, --rules and --split each measure one thing: give one of them")
     if costs or rules:
         pair = opt.load(
-            target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
+            target,
+            draft,
+            device,
+            dtype,
+            target_quant,
+            draft_quant,
+            threads,
+            profile,
+            engine=engine,
+            draft_vocab=draft_vocab,
         )
         measured = print_costs(pair) if costs else print_rules(pair, opt.parse_gamma(gamma))
         finish(measured | {"pair": pair.description}, record)
@@ -107,7 +117,16 @@ def bench(
     questions = load_prompts(task, data, limit)
     params = opt.sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
     pair = opt.load(
-        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
+        target,
+        draft,
+        device,
+        dtype,
+        target_quant,
+        draft_quant,
+        threads,
+        profile,
+        engine=engine,
+        draft_vocab=draft_vocab,
     )
     block = opt.parse_gamma(gamma)
     options = PeerOptions(

@@ -40,6 +40,7 @@ def calibrate(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
+    draft_vocab: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
 ) -> None:
@@ -65,7 +66,17 @@ def calibrate(
         batch=batch,
     )
     levels = parse_temperatures(temperatures)
-    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, engine=engine)
+    pair = opt.load(
+        target,
+        draft,
+        device,
+        dtype,
+        target_quant,
+        draft_quant,
+        threads,
+        engine=engine,
+        draft_vocab=draft_vocab,
+    )
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("calibrating", total=len(levels) * len(plan.data.problems))

@@ -103,6 +103,7 @@ def evaluate(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
+    draft_vocab: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
     profile: opt.Profile = None,
@@ -136,7 +137,16 @@ def evaluate(
     for row in plan.data.bad:
         typer.echo(f"note: {plan.data.source}, {row.id} is left out: {row.reason}", err=True)
     pair = opt.load(
-        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
+        target,
+        draft,
+        device,
+        dtype,
+        target_quant,
+        draft_quant,
+        threads,
+        profile,
+        engine=engine,
+        draft_vocab=draft_vocab,
     )
     with Journal(out, header(plan, pair)) as journal, Tally(plan, journal) as tally:
         run(plan, pair, journal, tally.add)

@@ -33,6 +33,7 @@ def serve(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
+    draft_vocab: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
     profile: opt.Profile = None,
@@ -115,7 +116,16 @@ def serve(
     )
     given = [spec.parse(text) for text in method or []]
     pair = opt.load(
-        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine=engine
+        target,
+        draft,
+        device,
+        dtype,
+        target_quant,
+        draft_quant,
+        threads,
+        profile,
+        engine=engine,
+        draft_vocab=draft_vocab,
     )
     name = name or ("lab" if target is None else Path(pair.target.name).name)
     example = _example(bundled=target is None)

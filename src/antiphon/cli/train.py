@@ -59,6 +59,7 @@ def train_arbiter(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
+    draft_vocab: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
 ) -> None:
@@ -78,7 +79,17 @@ def train_arbiter(
     lessons = reinforcing.Recipe(
         steps=steps, rollouts=rollouts, speed=speed, gamma=gamma, seed=seed
     )
-    pair = opt.load(target, draft, device, dtype, target_quant, draft_quant, threads, engine=engine)
+    pair = opt.load(
+        target,
+        draft,
+        device,
+        dtype,
+        target_quant,
+        draft_quant,
+        threads,
+        engine=engine,
+        draft_vocab=draft_vocab,
+    )
     console = Console(stderr=True)
     if "mine" in wanted:
         mined = _mine(miner, pair, problems, out, console)

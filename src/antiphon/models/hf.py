@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -146,8 +145,3 @@ def cache_argument(module: Any) -> str:
     """
     names = inspect.signature(type(module).forward).parameters
     return "cache" if "cache" in names else "past_key_values"
-
-
-def model_name(path: str | Path) -> str:
-    """The short name of a model: its folder's, file's or hub repository's last part."""
-    return Path(str(path)).name or str(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from antiphon.errors import UserError
 from antiphon.models import linear, packed, source
 from antiphon.models.base import Extension, LoadedModel
 from antiphon.models.compiled.traced import NotTraceableError, TracedModel
-from antiphon.models.hf import HFModel, head_size, key_heads, model_name
+from antiphon.models.hf import HFModel, head_size, key_heads
 from antiphon.models.source import Source
 from antiphon.profile import Profile, fingerprint
 from antiphon.profile import load as load_profile
@@ -33,6 +33,7 @@ class LoadOptions:
         device: "cpu", "cuda", "cuda:1", "mps", or "auto": a GPU where there is one.
         dtype: "float32", "bfloat16", "float16", or "auto": bfloat16 on a GPU and on CPUs with
             bfloat16 instructions, float32 elsewhere.
+        draft_vocab: the draft proposes this many tokens alone, see `models.short_head`; None: all.
         target_quant, draft_quant: "none", or weights in "int8" or "int4" (CPU).
         slots: tokens of cache to count in the memory budget.
         engine: "eager" (transformers' modules as they are), "traced" (a TorchScript graph of
@@ -45,6 +46,7 @@ class LoadOptions:
     draft_quant: str = "none"
     slots: int = 2048
     engine: str = "auto"
+    draft_vocab: int | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in (*DTYPES, "auto"):
@@ -134,7 +136,11 @@ def load_pair(
             draft = str(pair_path("draft"))
             profile = profile or profile_path()
     found = source.find(target)
-    found_draft = None if draft in (None, SELF) else source.find(str(draft))
+    found_draft = None
+    if draft not in (None, SELF):
+        found_draft = replace(source.find(str(draft)), head=options.draft_vocab)
+    elif options.draft_vocab is not None:
+        raise UserError("--draft-vocab shortens a draft model's head: give --draft PATH")
     if found_draft is not None:
         compare(found, found_draft)
         if found.tokenizer.chat_template != found_draft.tokenizer.chat_template:
@@ -198,18 +204,17 @@ def _loaded(
         from antiphon.models.compiled import openvino
 
         return openvino.load(found, precision, real_tokens, say)
-    name = model_name(found.name)
     if options.torch_device.type != "cpu":
         module = source.load(found, DTYPES[precision], options.torch_device)
-        return HFModel(module, name, real_tokens, precision)
+        return HFModel(module, found.title, real_tokens, precision)
     module = packed.prepared(found, precision, say)
     if options.engine != "eager":
         try:
-            return TracedModel(module, name, real_tokens, precision)
+            return TracedModel(module, found.title, real_tokens, precision)
         except NotTraceableError as error:
             if options.engine == "traced":
                 raise UserError(f"{found.name}: {error}: use --engine eager") from error
-    return HFModel(module, name, real_tokens, precision)
+    return HFModel(module, found.title, real_tokens, precision)
 
 
 def compare(target: Source, draft: Source) -> None:
@@ -249,7 +254,7 @@ def budget(
         weights, cache = estimate(found, precision, options.slots)
         needed += weights + cache
         say(
-            f"{role} {model_name(found.name)}: {precision}, weights {_gib(weights)}, "
+            f"{role} {found.title}: {precision}, weights {_gib(weights)}, "
             f"cache {_gib(cache)} for {options.slots} tokens"
         )
     available = available_memory(options.torch_device)

@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from antiphon.cache import mark
 from antiphon.errors import UserError
+from antiphon.models.short_head import shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Source:
         gguf_file: the file in that folder, for GGUF.
         config: the transformers configuration.
         tokenizer: the transformers fast tokenizer.
+        head: the model is to propose only this many tokens, those with the lowest ids (in a
+            byte-pair vocabulary the most frequent ones), and special ones; None: all.
     """
 
     name: str
@@ -35,6 +38,25 @@ class Source:
     gguf_file: str | None
     config: Any
     tokenizer: Any
+    head: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.head is not None and not 1 <= self.head < len(self.tokenizer):
+            raise UserError(
+                f"--draft-vocab is {self.head}: give 1 to {len(self.tokenizer) - 1} tokens, "
+                f"or leave it out"
+            )
+
+    @property
+    def title(self) -> str:
+        """What messages and records call the model."""
+        name = Path(self.name).name or self.name
+        return name if self.head is None else f"{name} (first {self.head} tokens)"
+
+    def proposed(self) -> set[int]:
+        """The ids the head is to have, where it is not to have all."""
+        added = self.tokenizer.get_added_vocab().values()
+        return {*range(self.head or 0), *added, *self.tokenizer.all_special_ids}
 
     @property
     def arguments(self) -> dict[str, str]:
@@ -54,7 +76,7 @@ class Source:
         """Names these very weights, and `parts`: a new file under the old path is new."""
         config = {k: v for k, v in self.config.to_dict().items() if k != "_name_or_path"}
         text = json.dumps(config, sort_keys=True, default=str)
-        return mark(self.files(), text, *parts)
+        return mark(self.files(), text, *parts, *([] if self.head is None else [self.head]))
 
     def parameters(self) -> dict[str, int]:
         """Number of parameters: in linears (which may be quantised) and elsewhere."""
@@ -67,12 +89,15 @@ class Source:
         }
         embedding = module.get_input_embeddings().weight.numel()
         total = sum({id(p): p.numel() for p in module.parameters()}.values())
-        in_linears = sum(linears.values())
+        in_linears = whole = sum(linears.values())
         tied = bool(getattr(self.config.get_text_config(), "tie_word_embeddings", False))
+        if self.head is not None:
+            width = module.get_output_embeddings().weight.shape[1]
+            in_linears -= (self.config.get_text_config().vocab_size - len(self.proposed())) * width
         # A tied head gets a prepacked copy of its own; the embedding keeps its table.
         return {
             "linear": in_linears,
-            "other": total - in_linears + (embedding if tied else 0),
+            "other": total - whole + (embedding if tied else 0),
         }
 
 
@@ -111,6 +136,8 @@ def load(source: Source, dtype: torch.dtype, device: torch.device) -> Any:
         module = AutoModelForCausalLM.from_pretrained(
             source.location, dtype=dtype, **source.arguments, **_unpacked(source)
         )
+        if source.head is not None:
+            shorten(module, source.proposed())
         return module.to(device).eval()
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise UserError(

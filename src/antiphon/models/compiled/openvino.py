@@ -12,7 +12,6 @@ from antiphon.models.compiled.layout import Inputs
 from antiphon.models.compiled.model import GraphModel
 from antiphon.models.compiled.slots import SlotPool
 from antiphon.models.compiled.store import Stored, home, stored
-from antiphon.models.hf import model_name
 from antiphon.models.source import Source
 
 
@@ -77,8 +76,7 @@ def load(
     """
     converted = stored(found, precision, say)
     threads = torch.get_num_threads()
-    name = model_name(found.name)
-    return OpenVINOModel(converted, found.config, name, vocab_size, precision, threads)
+    return OpenVINOModel(converted, found.config, found.title, vocab_size, precision, threads)
 
 
 def _compile(file: Path, precision: str, threads: int) -> Any:

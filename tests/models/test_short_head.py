@@ -1,0 +1,68 @@
+"""A draft with a short head: it proposes some tokens alone, and changes no text."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tests.bundled import pair, run
+
+from antiphon.drawing import draw_rows
+from antiphon.errors import UserError
+from antiphon.methods import Autoregressive, Speculative
+from antiphon.models.base import Extension
+from antiphon.models.pair import LoadOptions, ModelPair, load_pair
+from antiphon.models.short_head import ShortHead
+
+KEPT = 300
+
+
+def short(engine: str) -> ModelPair:
+    return load_pair(options=LoadOptions(dtype="float32", engine=engine, draft_vocab=KEPT))
+
+
+def test_a_short_head_gives_the_kept_logits_and_no_others() -> None:
+    head = torch.nn.Linear(4, 9)
+    x = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    logits = ShortHead(head, [7, 0, 2])(x)
+    assert torch.allclose(logits[..., [0, 2, 7]], head(x)[..., [0, 2, 7]])
+    assert (logits[..., [1, 3, 4, 5, 6, 8]] == -math.inf).all()
+
+
+@pytest.mark.parametrize("engine", ["eager", "traced"])
+def test_the_draft_proposes_kept_and_special_tokens_alone(engine: str) -> None:
+    found = short(engine)
+    assert found.draft is not None
+    tree = found.draft.new_tree(4)
+    (scores,) = found.draft.forward(
+        [Extension(found.draft, tree, (5, 6), parents=(-1, 0), rows=(0, 1))]
+    )
+    finite = torch.isfinite(scores.logits)
+    kept = {*range(KEPT), *found.tokenizer.get_added_vocab().values()}
+    assert set(finite[0].nonzero()[:, 0].tolist()) == kept
+    whole = pair().draft
+    assert whole is not None
+    (full,) = whole.forward(
+        [Extension(whole, whole.new_tree(4), (5, 6), parents=(-1, 0), rows=(0, 1))]
+    )
+    assert torch.allclose(scores.logits[finite], full.logits[finite], atol=1e-4)
+    assert max(draw_rows(scores.logits.softmax(-1), [0.999, 0.999])) in kept
+
+
+@pytest.mark.parametrize("engine", ["eager", "traced"])
+def test_greedy_texts_are_the_targets_all_the_same(engine: str) -> None:
+    found = short(engine)
+    plain = run(Autoregressive(), models=found)
+    drafted = run(Speculative(gamma=4), models=found)
+    assert [r.token_ids for r in drafted] == [r.token_ids for r in plain]
+    assert any("draft" in r.provenance for r in drafted)
+    # Something the short head cannot say was said.
+    assert any(token >= KEPT for r in plain for token in r.token_ids)
+
+
+def test_what_cannot_be_shortened_is_refused() -> None:
+    with pytest.raises(UserError, match="--draft-vocab is 0: give 1 to"):
+        load_pair(options=LoadOptions(draft_vocab=0))
+    with pytest.raises(UserError, match="give --draft PATH"):
+        load_pair(draft="self", options=LoadOptions(draft_vocab=10))
