@@ -212,6 +212,34 @@ def test_power_sharpens_the_target() -> None:
     assert distance(results, truth) > distance(results, sharp)
 
 
+def test_a_potential_is_part_of_the_target() -> None:
+    """P exp(psi) over whole texts by enumeration; E[Z] is the mean of exp(psi) under p."""
+    truth = exact_outputs(TARGET, PROMPT, SamplingParams(**WARM, max_tokens=4))
+
+    def text(tokens: tuple[int, ...]) -> str:
+        return "".join("abc"[token] for token in tokens)
+
+    def psi(written: str) -> float:
+        return -np.inf if "cc" in written else 0.7 * written.count("a")
+
+    masses = {tokens: chance * np.exp(psi(text(tokens))) for tokens, chance in truth.items()}
+    z = sum(masses.values())
+    results = run(SMC(particles=32, gamma=1, potential=psi), runs=400)
+    assert not any("cc" in result.text for result in results)
+    # As for `power`: E[TV] <= 0.225, P(excess > 0.12) < 1e-5.
+    aim = {tokens: mass / z for tokens, mass in masses.items() if mass}
+    assert distance(results, aim) < 0.225 + 0.12
+    assert distance(results, truth) > distance(results, aim)
+    found = np.exp([last_notes(result)["log_z"] for result in results])
+    assert abs(found.mean() - z) < 5 * found.std(ddof=1) / np.sqrt(len(found))
+
+
+def test_a_potential_that_nothing_meets_leaves_some_text() -> None:
+    (result,) = run(SMC(particles=4, gamma=2, potential=lambda _: -np.inf), runs=1)
+    assert len(result.token_ids) == 4
+    assert last_notes(result)["log_z"] is None
+
+
 def test_texts_that_end_early_end_as_often_as_the_targets() -> None:
     params = SamplingParams(**WARM, max_tokens=5)
     truth = exact_outputs(TARGET, PROMPT, params, eos=(2,))

@@ -17,6 +17,7 @@ class Particle:
         target_unread, draft_unread: its last tokens, which the models have not read yet.
         tokens, judged, who: the output so far, token by token.
         target_path, draft_path: its nodes in the crowns of the two trees.
+        potential: log of the potential of its text, when it was last asked for.
         finished: it has ended; it is not forwarded any more, and its weight stays.
     """
 
@@ -27,6 +28,7 @@ class Particle:
     who: tuple[Provenance, ...] = ()
     target_path: tuple[int, ...] = ()
     draft_path: tuple[int, ...] = ()
+    potential: float = 0.0
     finished: bool = False
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -153,6 +153,15 @@ class Population:
         self._notes["rounds"] += 1
         self._sizes.append(self.effective_size)
         self._particles.append(len(self.members))
+
+    def weigh_texts(self, potential: Callable[[str], float]) -> None:
+        """What the potential has changed by since it was last asked changes the weights."""
+        for i, particle in enumerate(self.members):
+            value = potential(self._text(particle))
+            # From -inf there is no way back: such a text has no weight left to change.
+            if particle.potential > -math.inf:
+                self.log_weights[i] += value - particle.potential
+            self.members[i].potential = value
 
     def resample(self, scheme: Resampler, particles: int) -> None:
         """3. Copies of heavy particles replace light ones; all weights are equal again.

@@ -9,6 +9,7 @@ rejection control, exact rounds in between, and a population that grows and shri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -47,6 +48,9 @@ class SMC:
             `particles` while it is below; 0: it keeps its size.
         output: "sample" returns a particle by its weight, "max" the heaviest one, "vote" the
             heaviest of those whose common answer (the last number of a text) weighs most.
+        potential: psi, a function of a text so far (without the prompt) to a number in nats, or
+            ``-inf`` for a text that must not be: whole texts are weighted towards
+            p(text) exp(psi(text)). It is asked at the end of every round. Python only.
     """
 
     GUARANTEE: ClassVar[str] = "the target's distribution as N grows; N = 1 is the bare draft"
@@ -63,6 +67,7 @@ class SMC:
     exact: int | Literal["need"] = 0
     enough: int = 0
     output: str = "sample"
+    potential: Callable[[str], float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("particles", "gamma"):
@@ -116,6 +121,8 @@ class SMC:
             bar = self.threshold * size if N > 1 else 0.0
             drafts = yield from population.draft(gamma, keep_q=control > 0)
             yield from population.weigh(drafts, bar if self.guided else 0.0, control)
+            if self.potential is not None:
+                population.weigh_texts(self.potential)
             wanted = self.wanted(population.effective_size, size, N)
             fired = population.effective_size < bar or wanted != size
             if fired:

@@ -72,6 +72,8 @@ def with_fields(method: Method, values: Mapping[str, str]) -> Method:
 
 def _value(name: str, key: str, text: str, hint: Any) -> Any:
     """Read a number where the field takes one; the method judges everything else."""
+    if "Callable" in str(hint):
+        raise UserError(f"{name}: {key} is a function: it can be given in Python only")
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if bool in kinds:
         if text.lower() not in ("true", "false"):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -138,12 +139,32 @@ class Int8Linear(PackedLinear):
         # Rounding may add half a step to each of the two: 127 here is 128 in the kernel.
         scales = (largest / 127).clamp_min(_TINY)
         zeros = torch.zeros(len(scales), dtype=torch.long)
-        with _fbgemm(), warnings.catch_warnings():
-            # Quantised tensors are to leave PyTorch; FBGEMM's prepack still takes nothing else.
-            warnings.simplefilter("ignore", UserWarning)
+        with _fbgemm():
             quantised = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
             packed = torch.ops.quantized.linear_prepack(quantised, None)
         return packed, weight.numel() + 4 * len(scales)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """FBGEMM's own form can be read back by one thread alone, and slowly: plain integers."""
+        with _fbgemm():
+            quantised, _ = torch.ops.quantized.linear_unpack(self.packed)
+            plain = quantised.int_repr(), quantised.q_per_channel_scales()
+        return self.__dict__ | {"packed": plain}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if _unread is None:
+            self.repack()
+        else:
+            _unread.append(self)
+
+    def repack(self) -> None:
+        """Bring what `__getstate__` gave into the kernel's form again."""
+        values, scales = self.packed
+        zeros = torch.zeros(len(scales), dtype=torch.long)
+        with _fbgemm():
+            quantised = torch._make_per_channel_quantized_tensor(values, scales, zeros, 0)
+            self.packed = torch.ops.quantized.linear_prepack(quantised, None)
 
     def multiply(self, rows: torch.Tensor) -> torch.Tensor:
         peak = rows.abs().amax(1, keepdim=True).clamp_min_(_TINY)
@@ -192,12 +213,32 @@ KERNELS: dict[str, type[PackedLinear]] = {
 """Precision name -> packed linear."""
 
 
+_unread: list[Int8Linear] | None = None
+
+
+@contextmanager
+def read_together() -> Iterator[None]:
+    """Linears unpickled inside are packed when it ends, on as many threads as PyTorch has."""
+    global _unread
+    _unread = waiting = []
+    try:
+        yield
+    finally:
+        _unread = None
+    # Packing lets go of Python's lock; the setting of FBGEMM is the process's, so it is made here.
+    with _fbgemm(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        list(pool.map(Int8Linear.repack, sorted(waiting, key=lambda one: -one.packed_bytes)))
+
+
 @contextmanager
 def _fbgemm() -> Iterator[None]:
     """Pack for FBGEMM whatever engine the process has chosen."""
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = "fbgemm"
     try:
-        yield
+        with warnings.catch_warnings():
+            # Quantised tensors are to leave PyTorch; FBGEMM's prepack still takes nothing else.
+            warnings.simplefilter("ignore", UserWarning)
+            yield
     finally:
         torch.backends.quantized.engine = before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -13,13 +12,14 @@ import torch
 
 from antiphon.cache import cache_home
 from antiphon.models import linear, source
+from antiphon.models.kernels import read_together
 from antiphon.models.source import Source
 
 KEPT = ("int8", "int4")
 """Precisions whose packed form can be stored; the others are not worth it, or cannot be."""
 SMALLEST = 2**26
 """Models with fewer parameters are packed as fast as they are read."""
-FORMAT = 1
+FORMAT = 2
 """Rises when packed linears change."""
 
 
@@ -35,9 +35,7 @@ def prepared(
     file = stored(found, precision)
     if file is not None and file.is_file():
         try:
-            with warnings.catch_warnings():
-                # Quantised tensors are to leave PyTorch; FBGEMM stores its weights in them.
-                warnings.simplefilter("ignore", UserWarning)
+            with read_together():
                 # Written by this very function, in the user's own cache.
                 return torch.load(file, weights_only=False, mmap=True)
         except Exception:
@@ -63,9 +61,7 @@ def _keep(module: Any, file: Path) -> None:
     partial = file.with_suffix(f".{os.getpid()}.partial")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            torch.save(module, partial)
+        torch.save(module, partial)
         partial.replace(file)
     except OSError:
         partial.unlink(missing_ok=True)  # No room: the next start packs again, nothing else.
