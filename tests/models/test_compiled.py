@@ -19,6 +19,7 @@ from antiphon.lab import pair_path
 from antiphon.models import kernels, linear
 from antiphon.models.base import Capture, Extension
 from antiphon.models.compiled import layout, store
+from antiphon.models.compiled.graphed import SLOTS, GraphedModel, padded
 from antiphon.models.compiled.model import GraphModel
 from antiphon.models.compiled.openvino import load
 from antiphon.models.compiled.slots import SlotPool, SlotStorage
@@ -31,7 +32,7 @@ from antiphon.models.tree import ROOT, KVTree
 FEWER = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30
 )
-ENGINES = ("traced", "openvino")
+ENGINES = ("traced", "openvino", "graphed")
 ARCHITECTURES = ("llama", "qwen3", "mistral-window", "gemma2-softcap", "gemma3", "gpt-neox")
 
 
@@ -57,6 +58,8 @@ def saved(name: str, folder: Path) -> Source:
 def made(engine: str, name: str, folder: Path, precision: str = "float32") -> GraphModel:
     if engine == "traced":
         return TracedModel(plain(name), name, 97, precision)
+    if engine == "graphed":  # Padded as on a GPU, run without recording.
+        return GraphedModel(copy.deepcopy(plain(name)), name, 97, precision)
     return load(saved(name, folder), precision, 97)
 
 
@@ -120,6 +123,33 @@ def test_a_long_prompt_is_read_in_chunks(
     assert scores.attention is not None
     assert scores.attention.shape == (2, 60, 60)
     close(scores.attention.sum(-1), torch.ones(2, 60))
+
+
+@settings(FEWER)
+@given(st.lists(st.tuples(st.integers(1, 90), st.integers(1, 20)), min_size=1, max_size=6))
+def test_padded_passes_have_few_shapes_and_the_same_content(shapes: list[tuple[int, int]]) -> None:
+    pool = SlotPool(1, 1, 2)
+    pieces = []
+    for read, new in shapes:
+        tree = KVTree(SlotStorage(pool, 8))
+        tree.grow(tree.chain(ROOT, read), range(read))
+        ask = Extension(None, tree, tuple(range(new)))  # type: ignore[arg-type]
+        ask.grow()
+        pieces.append(layout.Piece(ask, 0, 0, new))
+    plain_inputs = layout.lay(pieces, (None,))
+    wide = padded(plain_inputs)
+    (B, Q, S), (b, q, s) = plain_inputs.masks[0].shape, wide.masks[0].shape
+    sizes = (b, q, s - q, wide.tokens.shape[1], len(wide.rows))
+    assert all(size & (size - 1) == 0 for size in sizes)
+    assert (wide.source.reshape(b, q)[:B, :Q] == plain_inputs.source.reshape(B, Q)).all()
+    # Every real token is found at the place that holds it, and sees what it saw.
+    T = plain_inputs.tokens.shape[1]
+    assert (wide.source[wide.real[:T]] == np.arange(T)).all()
+    U, u = S - Q, s - q
+    for old, new_mask in zip(plain_inputs.masks, wide.masks, strict=True):
+        assert (new_mask[:B, :Q, :U] == old[..., :U]).all()
+        assert (new_mask[:B, :Q, u : u + Q] == old[..., U:]).all()
+        assert (new_mask == layout.HIDDEN).sum() == new_mask.size - (old == 0).sum()
 
 
 @settings(FEWER)
@@ -195,7 +225,8 @@ def test_trees_that_end_give_their_slots_back(engine: str, folder: Path) -> None
     trees.clear()
     gc.collect()
     assert model.slots.in_use == 0
-    assert model.slots.buffer.numel() == 0
+    # Recorded graphs know where the cache lies, so theirs stays.
+    assert model.slots.buffer.shape[2] == (SLOTS if engine == "graphed" else 0)
     (scores,) = model.forward([Extension(model, model.new_tree(4), (5, 6, 7))])
     close(scores.logits, reference("llama", [5, 6, 7])[-1:])
 

@@ -114,6 +114,7 @@ FORMULAS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "contrastive": contrast,
     "contrastive/a=0/b=0": lambda p, q: p,
     "mentored/bound=0": lambda p, q: p,
+    "forced/rate=0.7": lambda p, q: 0.7 * q + 0.3 * p,
 }
 
 

@@ -38,7 +38,7 @@ TargetQuant = Annotated[
 Engine = Annotated[
     str,
     typer.Option(
-        help="auto, eager, traced (CPU), openvino (CPU, extra 'cpu').",
+        help="auto, eager, traced (CPU), openvino (CPU, extra 'cpu'), graphed (CUDA).",
         rich_help_panel=_MODELS,
     ),
 ]

@@ -152,7 +152,7 @@ class Int8Linear(PackedLinear):
         return self.__dict__ | {"packed": plain}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        self.__dict__.update(state)
         if _unread is None:
             self.repack()
         else:
@@ -220,7 +220,8 @@ _unread: list[Int8Linear] | None = None
 def read_together() -> Iterator[None]:
     """Linears unpickled inside are packed when it ends, on as many threads as PyTorch has."""
     global _unread
-    _unread = waiting = []
+    waiting: list[Int8Linear] = []
+    _unread = waiting
     try:
         yield
     finally:

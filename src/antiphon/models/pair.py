@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,16 +12,18 @@ import torch
 from antiphon.errors import UserError
 from antiphon.models import linear, packed, source
 from antiphon.models.base import Extension, LoadedModel
+from antiphon.models.budget import budget
+from antiphon.models.compiled.graphed import GraphedModel
 from antiphon.models.compiled.traced import NotTraceableError, TracedModel
-from antiphon.models.hf import HFModel, head_size, key_heads
+from antiphon.models.hf import HFModel
 from antiphon.models.source import Source
 from antiphon.profile import Profile, fingerprint
 from antiphon.profile import load as load_profile
 
 SELF = "self"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-ENGINES = ("auto", "eager", "traced", "openvino")
-QUANTS = ("none", "int8", "int4")
+ENGINES = ("auto", "eager", "traced", "openvino", "graphed")
+QUANTS = ("none", *packed.KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class LoadOptions:
         target_quant, draft_quant: "none", or weights in "int8" or "int4" (CPU).
         slots: tokens of cache to count in the memory budget.
         engine: "eager" (transformers' modules as they are), "traced" (a TorchScript graph of
-            them, CPU), "openvino" (CPU, extra `cpu`), or "auto": traced on a CPU where it can be.
+            them, CPU), "openvino" (CPU, extra `cpu`), "graphed" (CUDA graphs), or "auto": traced
+            on a CPU where it can be.
     """
 
     device: str = "auto"
@@ -55,15 +57,16 @@ class LoadOptions:
             if getattr(self, field) not in QUANTS:
                 flag = field.replace("_", "-")
                 raise UserError(f"--{flag} is {getattr(self, field)!r}: choose {', '.join(QUANTS)}")
-        if self.torch_device.type != "cpu" and (self.target_quant, self.draft_quant) != (
-            "none",
-            "none",
-        ):
+        quantised = {self.target_quant, self.draft_quant} != {"none"}
+        if self.torch_device.type != "cpu" and quantised:
             raise UserError("int8 and int4 weights run on the CPU only: use --device cpu")
         if self.engine not in ENGINES:
             raise UserError(f"--engine is {self.engine!r}: choose {', '.join(ENGINES)}")
         if self.engine in ("traced", "openvino") and self.torch_device.type != "cpu":
             raise UserError(f"--engine {self.engine} runs on the CPU only: use --device cpu")
+
+        if self.engine == "graphed" and self.torch_device.type != "cuda":
+            raise UserError("--engine graphed records CUDA graphs: use --device cuda, or another")
 
     @property
     def torch_device(self) -> torch.device:
@@ -150,7 +153,8 @@ def load_pair(
     known = load_profile(profile, mark) if profile is not None else None
     real_tokens = len(found.tokenizer)
 
-    budget(found, found_draft, options, say)
+    precisions = [options.precision(quant) for quant in (options.target_quant, options.draft_quant)]
+    budget([found, found_draft], precisions, options.slots, options.torch_device, say)
     big = load_model(found, options.precision(options.target_quant), options, real_tokens, say)
     small: LoadedModel | None = None
     if draft == SELF:
@@ -206,6 +210,8 @@ def _loaded(
         return openvino.load(found, precision, real_tokens, say)
     if options.torch_device.type != "cpu":
         module = source.load(found, DTYPES[precision], options.torch_device)
+        if options.engine == "graphed":
+            return GraphedModel(module, found.title, real_tokens, precision)
         return HFModel(module, found.title, real_tokens, precision)
     module = packed.prepared(found, precision, say)
     if options.engine != "eager":
@@ -239,69 +245,9 @@ def compare(target: Source, draft: Source) -> None:
             )
 
 
-def budget(
-    target: Source, draft: Source | None, options: LoadOptions, say: Callable[[str], None]
-) -> None:
-    """Say what both models and their caches will take; raise UserError if that cannot fit."""
-    needed = 0
-    for role, found, quant in (
-        ("target", target, options.target_quant),
-        ("draft", draft, options.draft_quant),
-    ):
-        if found is None:
-            continue
-        precision = options.precision(quant)
-        weights, cache = estimate(found, precision, options.slots)
-        needed += weights + cache
-        say(
-            f"{role} {found.title}: {precision}, weights {_gib(weights)}, "
-            f"cache {_gib(cache)} for {options.slots} tokens"
-        )
-    available = available_memory(options.torch_device)
-    if available is not None:
-        say(f"memory: needs about {_gib(needed)}, {_gib(available)} available")
-        if needed > available:
-            raise UserError(
-                f"the pair needs about {_gib(needed)} of memory, {_gib(available)} is available: "
-                "use --target-quant int8, a smaller model, or fewer --max-tokens"
-            )
-
-
-def estimate(found: Source, precision: str, slots: int) -> tuple[int, int]:
-    """Bytes of weights and of `slots` cached tokens."""
-    counts = found.parameters()
-    config = found.config.get_text_config()
-    width = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "int4": 0.625}
-    rest = 4 if precision in ("float32", "float16") or precision in QUANTS else 2
-    one = 2 * config.num_hidden_layers * key_heads(config) * head_size(config) * rest
-    cache = one * slots
-    return int(counts["linear"] * width[precision] + counts["other"] * rest), cache
-
-
-def available_memory(device: torch.device) -> int | None:
-    """Free bytes on the device; None where the system does not tell."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        with Path("/proc/meminfo").open() as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return None
-
-
 def _describe(target: LoadedModel, draft: LoadedModel | None, options: LoadOptions) -> str:
     parts = [f"{target.name} ({options.precision(options.target_quant)})"]
     if draft is not None:
         parts.append(f"{draft.name} ({options.precision(options.draft_quant)})")
-    engine = f", {options.engine}" if options.engine in ("eager", "openvino") else ""
+    engine = f", {options.engine}" if options.engine not in ("auto", "traced") else ""
     return " + ".join(parts) + f" on {options.torch_device}{engine}"
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.2f} GiB" if count >= 2**27 else f"{count / 2**20:.1f} MiB"

@@ -1,4 +1,4 @@
-"""Where a model comes from: a local folder, a GGUF file or a hub id; looked at, not loaded.
+"""Where a model comes from: a folder, a GGUF file, a hub id or a shape; looked at, not loaded.
 
 Everything a user can get wrong about a path is found here, before a weight is read.
 """
@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from antiphon.cache import mark
 from antiphon.errors import UserError
+from antiphon.models import shapes
 from antiphon.models.short_head import shorten
 
 
@@ -107,6 +108,9 @@ def find(name: str) -> Source:
     Raises UserError, in one line with the fix, for anything that is not a causal LM with a
     fast tokenizer.
     """
+    if name.startswith(shapes.PREFIX):
+        shape = shapes.config(name)
+        return Source(name, name, None, shape, shapes.tokenizer(shape.vocab_size))
     location, gguf_file = _locate(name)
     arguments = {"gguf_file": gguf_file} if gguf_file else {}
     try:
@@ -133,9 +137,12 @@ def load(source: Source, dtype: torch.dtype, device: torch.device) -> Any:
     Raises UserError for weights that are missing, corrupt or too large for the memory.
     """
     try:
-        module = AutoModelForCausalLM.from_pretrained(
-            source.location, dtype=dtype, **source.arguments, **_unpacked(source)
-        )
+        if source.location.startswith(shapes.PREFIX):
+            module = shapes.build(source.config, dtype, device)
+        else:
+            module = AutoModelForCausalLM.from_pretrained(
+                source.location, dtype=dtype, **source.arguments, **_unpacked(source)
+            )
         if source.head is not None:
             shorten(module, source.proposed())
         return module.to(device).eval()

@@ -15,6 +15,7 @@ from antiphon.rules.ensemble import Ensemble
 from antiphon.rules.entropy_veto import EntropyVeto
 from antiphon.rules.exact import Exact
 from antiphon.rules.fly import FLy
+from antiphon.rules.forced import Forced
 from antiphon.rules.fuzzy import Fuzzy
 from antiphon.rules.judge import Rules
 from antiphon.rules.kl_judge import KLJudge
@@ -35,6 +36,7 @@ BASES: Mapping[str, type[Any]] = {
     "ensemble": Ensemble,
     "cascade": Cascade,
     "contrastive": Contrastive,
+    "forced": Forced,
 }
 RESCUES: Mapping[str, type[Any]] = {
     "fly": FLy,

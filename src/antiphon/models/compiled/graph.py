@@ -213,20 +213,23 @@ def traceable(module: Any, fused: bool) -> Traceable:
     """Route a module's attention through ours and find out what its layers do.
 
     Args:
-        module: a `PreTrainedModel` on the CPU, in eval mode.
+        module: a `PreTrainedModel` in eval mode.
     """
     config = module.config.get_text_config()
     module.set_attn_implementation(NAME)
     heads, size = key_heads(config), head_size(config)
     T, U, N = 3, 7, 16
-    small = (
-        torch.ones((1, T), dtype=torch.int64),
-        torch.arange(U, U + T)[None],
-        *map(torch.arange, (T, U, T, T)),
-    )
-    mask = torch.zeros(1, T, U + T)
-    dtype = module.get_input_embeddings().weight.dtype
-    past = [torch.zeros(heads, N, size, dtype=dtype) for _ in range(2 * config.num_hidden_layers)]
+    with module.device:
+        small = (
+            torch.ones((1, T), dtype=torch.int64),
+            torch.arange(U, U + T)[None],
+            *map(torch.arange, (T, U, T, T)),
+        )
+        mask = torch.zeros(1, T, U + T)
+        dtype = module.get_input_embeddings().weight.dtype
+        past = [
+            torch.zeros(heads, N, size, dtype=dtype) for _ in range(2 * config.num_hidden_layers)
+        ]
     forward = TreeForward(module, cache_argument(module), fused)
     with torch.no_grad():
         forward(*small, mask, *past)  # Which windows there are shows when layers ask for them.

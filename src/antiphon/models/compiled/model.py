@@ -44,7 +44,7 @@ class GraphModel(ABC):
         self.vocab_size = vocab_size
         self.context_length = int(self.config.max_position_embeddings)
         self.precision = precision
-        self.device = torch.device("cpu")
+        self.device = torch.device("cpu")  # Unless a subclass says otherwise.
         self.eos_token_ids = eos_token_ids
         self._layers = tuple(layers)
         self._windows = windows_of(layers)
@@ -105,7 +105,7 @@ class GraphModel(ABC):
                 f"a compiled model shows the attention of its last {min(WATCHED, self.layers)} "
                 f"layers, not {capture.layers}: use --engine eager"
             )
-        numbers = torch.from_numpy(piece.numbers)
+        numbers = torch.from_numpy(piece.numbers).to(self.device)
         slots = piece.ask.tree.slots
         found = []
         for layer in range(self.layers - capture.layers, self.layers):

@@ -23,6 +23,9 @@ class SlotPool:
 
     Slots that were never written hold zeros: a masked slot must not be NaN.
 
+    Args:
+        lasting: slots to hold from the beginning and to the end; 0: as many as are needed.
+
     Attributes:
         buffer: another tensor after growth, see `version`.
         peak: most slots that were in use at once.
@@ -30,13 +33,23 @@ class SlotPool:
     """
 
     def __init__(
-        self, layers: int, heads: int, head_dim: int, dtype: torch.dtype = torch.float32
+        self,
+        layers: int,
+        heads: int,
+        head_dim: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+        lasting: int = 0,
     ) -> None:
-        self.buffer = torch.zeros((2 * layers, heads, 0, head_dim), dtype=dtype)
+        shape = (2 * layers, heads, 0, head_dim)
+        self.buffer = torch.zeros(shape, dtype=dtype, device=device or torch.device("cpu"))
         self.version = 0
         self.peak = 0
         self._free: list[int] = []
         self._users: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._lasting = lasting
+        if lasting:
+            self._grow(lasting)
 
     @property
     def in_use(self) -> int:
@@ -66,13 +79,15 @@ class SlotPool:
         """A tree fewer uses these slots; with the last one in use the memory goes, too."""
         self._users[slots] -= 1
         self._free += slots[self._users[slots] == 0][::-1].tolist()
-        if not self.in_use:
+        if not self.in_use and self.buffer.shape[2] > self._lasting:
             self._free = []
             self._replace(0)
+            if self._lasting:
+                self._grow(self._lasting)
 
     def write(self, slots: Numbers, new: torch.Tensor) -> None:
         """Store ``[2 L, H, T, D]`` in `T` slots."""
-        self.buffer.index_copy_(2, torch.from_numpy(slots), new)
+        self.buffer.index_copy_(2, torch.from_numpy(slots).to(self.buffer.device), new)
 
     def _grow(self, needed: int) -> None:
         old = self.buffer.shape[2]
@@ -83,7 +98,8 @@ class SlotPool:
     def _replace(self, size: int) -> None:
         old = self.buffer
         kept = min(size, old.shape[2])
-        self.buffer = torch.zeros((*old.shape[:2], size, old.shape[3]), dtype=old.dtype)
+        shape = (*old.shape[:2], size, old.shape[3])
+        self.buffer = torch.zeros(shape, dtype=old.dtype, device=old.device)
         self.buffer[:, :, :kept] = old[:, :, :kept]
         self._users = np.resize(self._users, size) if size else self._users[:0]
         self._users[kept:] = 0
