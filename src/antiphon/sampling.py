@@ -21,6 +21,7 @@ from antiphon.drawing import Randomness, draw_rows
 from antiphon.params import Language, SamplingParams
 
 _NUCLEUS = 256  # Sorted first for top_p; a nucleus is rarely larger, the vocabulary always is.
+_COLD = 1e-6  # Temperatures below could make a logit infinite.
 _SMALL = 2**16  # Logits up to which all rows at once are cheaper than one after the other.
 
 
@@ -95,17 +96,21 @@ def distribution(
     ``logits`` is never written to. Raises ValueError if a penalty is on and R contexts are not
     given.
     """
-    scores = shaped(logits, params, contexts)
     if params.greedy:
-        return one_hot_argmax(scores)
-    scores = temper(scores, params.temperature)
+        return one_hot_argmax(shaped(logits, params, contexts))
+    return warped(logits, params, contexts).softmax(-1)
+
+
+def warped(logits: Tensor, params: SamplingParams, contexts: Sequence[Context] = ()) -> Tensor:
+    """The scores [R, V] whose softmax is the :func:`distribution`, for temperatures above 0."""
+    scores = temper(shaped(logits, params, contexts), params.temperature)
     if params.min_p > 0.0:
         scores = keep_min_p(scores, params.min_p)
     if 0 < params.top_k < scores.shape[-1]:
         scores = keep_top_k(scores, params.top_k)
     if params.top_p < 1.0:
         scores = keep_top_p(scores, params.top_p, first=params.top_k or _NUCLEUS)
-    return scores.softmax(-1)
+    return scores
 
 
 class Distributions:
@@ -127,6 +132,22 @@ class Distributions:
             return self._whole[row]
         mine = self._contexts[row : row + 1]
         return distribution(self._logits[row : row + 1], self._params, mine)[0]
+
+    def log_chances(self, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """Logarithms of the probabilities of one token each in some rows, in nats.
+
+        For temperatures above 0.
+        """
+        if self._whole is not None:
+            found: list[float] = self._whole[list(rows), list(tokens)].double().log().tolist()
+            return found
+        # The sum over a row will do: its distribution need not be written.
+        chances = []
+        for row, token in zip(rows, tokens, strict=True):
+            mine = self._contexts[row : row + 1]
+            (scores,) = warped(self._logits[row : row + 1], self._params, mine)
+            chances.append(float(scores[token] - scores.logsumexp(-1)))
+        return chances
 
 
 def favourites(
@@ -221,9 +242,12 @@ def argmax_rows(scores: Tensor) -> list[int]:
 
 
 def temper(scores: Tensor, temperature: float) -> Tensor:
-    """``scores`` [R, V] over ``temperature``, shifted first so that none can overflow."""
-    shifted = scores - scores.amax(-1, keepdim=True)
-    return shifted if temperature == 1.0 else shifted.div_(temperature)
+    """``scores`` [R, V] over ``temperature``; ``scores`` itself at 1."""
+    if temperature == 1.0:
+        return scores
+    if temperature < _COLD:  # Shifted, so that none can overflow.
+        scores = scores - scores.amax(-1, keepdim=True)
+    return scores / temperature
 
 
 def keep_min_p(scores: Tensor, min_p: float) -> Tensor:

@@ -25,7 +25,7 @@ from antiphon.methods.particles import (
 from antiphon.methods.selection import answer, weighted_vote
 from antiphon.methods.weighing import Outcome, controlled_blocks, whole_blocks
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask, judge
-from antiphon.sampling import Context, distribution
+from antiphon.sampling import Context, Distributions, distribution
 
 
 class Population:
@@ -131,7 +131,7 @@ class Population:
             judging = paths[-1][len(particle.target_unread) - 1 :]
             rows.append([branches.score(node) for node in judging])
         scores = yield from ask(branches.extension())
-        p = distribution(
+        p = Distributions(
             scores.logits, self.request.params, self._row_contexts(alive, drafts, rows)
         )
         self._count_slots(drafts)

@@ -20,6 +20,7 @@ from antiphon.drawing import Randomness, draw
 from antiphon.methods.particle import Draft
 from antiphon.methods.particles import Floats, effective_size
 from antiphon.request import Provenance
+from antiphon.sampling import Distributions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Outcome:
 def whole_blocks(
     drafts: Sequence[Draft],
     rows: Sequence[Sequence[int]],
-    p: Tensor,
+    p: Distributions,
     power: float,
     ends: frozenset[int],
     randomness: Randomness,
@@ -54,7 +55,7 @@ def whole_blocks(
 
     Args:
         rows: of each particle, the rows of p at its tokens and after the last.
-        p: the target's distributions, ``[R, V]``.
+        p: the target's distributions, ``R`` rows.
         log_weights: of all particles, finished ones too, ``[N]``.
         places: of the drafting particles in it.
         bar: keep the longest beginning of the block at whose end the effective sample size is
@@ -64,8 +65,8 @@ def whole_blocks(
     gains = np.zeros((len(log_weights), longest))
     for place, draft, mine in zip(places, drafts, rows, strict=True):
         if draft.tokens:
-            log_p = p[list(mine[:-1]), draft.tokens].double().log()
-            gains[place, : len(draft.tokens)] = power * np.array(log_p.tolist()) - draft.log_q
+            log_p = np.array(p.log_chances(mine[:-1], draft.tokens))
+            gains[place, : len(draft.tokens)] = power * log_p - draft.log_q
     kept = longest
     if bar and longest > 1:
         running = log_weights[:, None] + gains.cumsum(1)
@@ -79,7 +80,7 @@ def whole_blocks(
         if not stand or draft.tokens[stand - 1] not in ends:
             aim, log_mass = sharpened(p[mine[stand]], power)
             last = draw(aim, randomness.uniform())
-            gain += float(log_mass)
+            gain += log_mass
         outcomes.append(Outcome(stand, last, "bonus", gain))
     return outcomes
 
@@ -87,7 +88,7 @@ def whole_blocks(
 def controlled_blocks(
     drafts: Sequence[Draft],
     rows: Sequence[Sequence[int]],
-    p: Tensor,
+    p: Distributions,
     power: float,
     ends: frozenset[int],
     randomness: Randomness,
@@ -107,33 +108,34 @@ def controlled_blocks(
     outcomes = []
     for draft, mine in zip(drafts, rows, strict=True):
         us = randomness.uniforms(len(draft.tokens) + 1)
-        aims, log_mass = sharpened(p[list(mine)], power)
         gain, kept, last = 0.0, 0, None
         who: Provenance = "bonus"
-        for token, q, aim, u in zip(draft.tokens, draft.q, aims, us, strict=False):
+        for token, q, row, u in zip(draft.tokens, draft.q, mine, us, strict=False):
+            aim, log_mass = sharpened(p[row], power)
             stands = u * control * float(q[token]) < float(aim[token])
-            gain += float(log_mass[kept])
             if not stands:
                 last, who = draw((aim - q).clamp_min(0), us[-1]), "correction"
+            gain += log_mass
             if control < 1:
                 gain += _log_ratio(aim, q, token if last is None else last, control)
             if not stands:
                 break
             kept += 1
         if last is None and not (kept and draft.tokens[kept - 1] in ends):
-            last = draw(aims[kept], us[-1])
-            gain += float(log_mass[kept])
+            aim, log_mass = sharpened(p[mine[kept]], power)
+            last = draw(aim, us[-1])
+            gain += log_mass
         outcomes.append(Outcome(kept, last, who, gain))
     return outcomes
 
 
-def sharpened(p: Tensor, power: float) -> tuple[Tensor, Tensor]:
-    """p^alpha scaled to sum 1, ``[..., V]``, and the logarithm of its mass, ``[...]``."""
+def sharpened(p: Tensor, power: float) -> tuple[Tensor, float]:
+    """p^alpha scaled to sum 1, ``[V]``, and the logarithm of its mass."""
     if power == 1.0:
-        return p, torch.zeros(p.shape[:-1], dtype=torch.float64)
+        return p, 0.0
     raised = p.double() ** power
-    mass = raised.sum(-1, keepdim=True)
-    return raised / mass, mass[..., 0].log()
+    mass = raised.sum()
+    return raised / mass, float(mass.log())
 
 
 def _log_ratio(p: Tensor, q: Tensor, token: int, control: float) -> float:
