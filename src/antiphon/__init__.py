@@ -5,6 +5,7 @@ from antiphon.params import SamplingParams
 
 __all__ = [
     "EASD",
+    "RSD",
     "SMC",
     "Autoregressive",
     "CoSpec",
@@ -12,11 +13,14 @@ __all__ = [
     "DraftOnly",
     "Engine",
     "LoadOptions",
+    "Majority",
     "ModelPair",
     "Result",
     "SamplingParams",
     "SpecGuard",
+    "SpecReason",
     "Speculative",
+    "StepScore",
     "UserError",
     "generate",
     "generate_many",
@@ -26,6 +30,10 @@ __all__ = [
 ]
 
 _HOME = {
+    "StepScore": "antiphon.methods",
+    "SpecReason": "antiphon.methods",
+    "Majority": "antiphon.methods",
+    "RSD": "antiphon.methods",
     "EASD": "antiphon.methods",
     "SMC": "antiphon.methods",
     "Autoregressive": "antiphon.methods",

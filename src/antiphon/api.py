@@ -94,7 +94,14 @@ def make_engine(
         detokenizer=lambda prompt: Detokenizer(pair.tokenizer, prompt),
         eos_token_ids=pair.eos_token_ids,
     )
-    models = Models(pair.target, pair.draft, measured_costs, pair.profile, pair.fingerprint)
+    models = Models(
+        pair.target,
+        pair.draft,
+        measured_costs,
+        pair.profile,
+        pair.fingerprint,
+        encode=lambda text: tuple(pair.tokenizer.encode(text, add_special_tokens=False)),
+    )
     return Engine(models, vocabulary, batch, trace)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +22,7 @@ class Models:
         costs: measured pass costs, for methods that choose by them; None: not measured.
         profile: the pair's thresholds; None: none are known.
         pair: the pair's fingerprint, for what was made for one pair; None: not known.
+        encode: text to token ids, without special ones; None: not known.
     """
 
     target: LanguageModel
@@ -28,6 +30,7 @@ class Models:
     costs: PairCosts | None = None
     profile: Profile | None = None
     pair: str | None = None
+    encode: Callable[[str], tuple[int, ...]] | None = None
 
 
 class Method(Protocol):

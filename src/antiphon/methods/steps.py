@@ -51,6 +51,7 @@ class Scored:
         after: the logits ``[V]`` after it.
         hidden: the last hidden state ``[W]`` at the step's last token; None where it was not
             asked for.
+        answer: the logits ``[V]`` after what was read behind the step; None where nothing was.
     """
 
     logprobs: torch.Tensor
@@ -59,6 +60,7 @@ class Scored:
     nodes: Sequence[int]
     after: torch.Tensor
     hidden: torch.Tensor | None = None
+    answer: torch.Tensor | None = None
 
 
 class StepWriter:
@@ -146,21 +148,35 @@ class StepWriter:
                     candidates[i].sums = hidden[row] if old is None else old + hidden[row]
         return candidates
 
-    def score(self, context: Context, tokens: list[int], hidden: bool = False) -> Steps[Scored]:
-        """Read a step as one chain, for its log-probabilities, grounding and hidden state."""
+    def score(
+        self,
+        context: Context,
+        tokens: list[int],
+        hidden: bool = False,
+        then: Sequence[int] = (),
+    ) -> Steps[Scored]:
+        """Read a step as one chain, for its log-probabilities, grounding and hidden state.
+
+        Args:
+            then: read behind the step, for the token that would follow; it never joins the text.
+                Not for a writer that keeps track of attention.
+        """
         first = yield from self.read(context)
         self.tree.prune()
+        assert self.grounding is None or not then
+        length = len(tokens)
+        last = [length + len(then) - 1] if then else []
         scores = yield from ask(
             Extension(
                 self.model,
                 self.tree,
-                tuple(tokens),
-                rows=tuple(range(len(tokens))),
+                (*tokens, *then),
+                rows=(*range(length), *last),
                 attention=self.capture,
                 hidden=hidden,
             )
         )
-        before = torch.cat([first[None], scores.logits[:-1]])
+        before = torch.cat([first[None], scores.logits[: length - 1]])
         grounding = None
         if self.grounding is not None:
             assert scores.attention is not None
@@ -169,9 +185,10 @@ class StepWriter:
             logprobs_of(before, tokens),
             grounding,
             scores.attention,
-            scores.nodes,
-            scores.logits[-1],
-            None if scores.hidden is None else scores.hidden[-1],
+            scores.nodes[:length],
+            scores.logits[length - 1],
+            None if scores.hidden is None else scores.hidden[length - 1],
+            scores.logits[-1] if then else None,
         )
 
     def score_all(self, context: Context, candidates: Sequence[Candidate]) -> Steps[list[Scored]]:
