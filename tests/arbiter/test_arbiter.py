@@ -119,8 +119,7 @@ def made_up(count: int) -> list[Mined]:
 
 
 def test_the_warm_start_learns_what_there_is_to_learn(tmp_path: Path) -> None:
-    train, held = warm.split(made_up(1500), both_right=0.2)
-    recipe = warm.Recipe(epochs=25)
+    train, held = warm.split(made_up(1500), recipe := warm.Recipe(epochs=25))
     policy = warm.warm_start(recipe, train, held, "abc", tmp_path / "checkpoint.pt")
     assert policy.pair == "abc"
     # Guessing is right on half of them; the noise leaves about 97 % to be had.
@@ -128,8 +127,7 @@ def test_the_warm_start_learns_what_there_is_to_learn(tmp_path: Path) -> None:
 
 
 def test_a_stopped_warm_start_ends_at_the_same_weights(tmp_path: Path) -> None:
-    train, held = warm.split(made_up(300), both_right=0.2)
-    recipe = warm.Recipe(epochs=6)
+    train, held = warm.split(made_up(300), recipe := warm.Recipe(epochs=6))
     whole = warm.warm_start(recipe, train, held, "", tmp_path / "whole.pt")
 
     class StopError(Exception):
@@ -146,10 +144,55 @@ def test_a_stopped_warm_start_ends_at_the_same_weights(tmp_path: Path) -> None:
         assert torch.equal(value, broken.state_dict()[name])
 
 
+def test_a_checkpoint_of_other_settings_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    quiet, loud = (warm.Recipe(epochs=3, noise=noise) for noise in (0.0, 2.0))
+    train, held = warm.split(made_up(300), quiet)
+    first = warm.warm_start(quiet, train, held, "", path)
+    again = warm.warm_start(loud, train, held, "", path)
+    fresh = warm.warm_start(loud, train, held, "", tmp_path / "fresh.pt")
+    for name, value in again.state_dict().items():
+        assert torch.equal(value, fresh.state_dict()[name])
+    assert not torch.equal(*(next(each.parameters()) for each in (first, again)))
+    # A reinforcement has cost too much to be thrown away unasked.
+    problems, lessons = lab_problems(3), reinforce.Recipe(steps=1, problems=1, rollouts=2)
+    place = tmp_path / "reinforce.pt"
+    reinforce.reinforce(lessons, miner(), pair(), problems, [], trained(3), place)
+    with pytest.raises(UserError, match="delete it"):
+        reinforce.reinforce(
+            replace(lessons, rate=0.1), miner(), pair(), problems, [], trained(3), place
+        )
+
+
+def test_labels_by_the_targets_answer() -> None:
+    """AutoJudge's: right or wrong does not matter, only whether the answer is the same."""
+    cases = [(True, True, True), (False, True, False), (True, False, False), (False, False, True)]
+    mined = [
+        Mined(f"p{i}", True, 1, (Branch(0, (float(i % 4),) * 16, *cases[i % 4][:2], "", same),))
+        for i, same in enumerate([case[2] for case in cases] * 30)
+    ]
+    for labels, taught in (("target", {0: 1, 1: 0, 2: 0, 3: 1}), ("gold", {0: 1, 1: 0, 2: 1})):
+        train, held = warm.split(mined, warm.Recipe(labels=labels))
+        seen = {
+            (int(row[0]), float(label))
+            for part in (train, held)
+            for row, label in zip(part.features, part.labels, strict=True)
+        }
+        assert seen == {(case, float(label)) for case, label in taught.items()}
+    old = [
+        Mined(f"p{i}", True, 1, (Branch(0, (float(i % 4),) * 16, *cases[i % 4][:2]),))
+        for i in range(120)
+    ]
+    train, _ = warm.split(old, warm.Recipe(labels="target"))
+    assert {int(row[0]) for row in train.features} == {0, 1, 2}
+    with pytest.raises(UserError, match="gold, target"):
+        warm.Recipe(labels="odd")
+
+
 def test_branches_that_cannot_teach_are_refused() -> None:
     same = [Mined(f"p{i}", True, 1, (Branch(0, (0.0,) * 16, True, True),)) for i in range(50)]
     with pytest.raises(UserError, match="mine more"):
-        warm.split(same, both_right=0.0)
+        warm.split(same, warm.Recipe(both_right=0.0))
 
 
 def lab_problems(count: int) -> list[Problem]:
@@ -208,7 +251,7 @@ def test_branches_without_states_cannot_teach_a_policy_that_wants_them() -> None
         for i in range(50)
     ]
     with pytest.raises(UserError, match="--no-states"):
-        warm.split(bare, both_right=0.0, states=True)
+        warm.split(bare, warm.Recipe(both_right=0.0), states=True)
 
 
 def test_train_problems_are_no_test_problems() -> None:

@@ -23,6 +23,7 @@ from antiphon.arbiter.features import NAMES, features
 from antiphon.engine import Engine
 from antiphon.errors import UserError
 from antiphon.eval.calibrate import logprobs
+from antiphon.eval.grade import Grade
 from antiphon.eval.journal import cut_torn_line
 from antiphon.eval.prompting import Prompting
 from antiphon.eval.task import Problem, Task
@@ -43,6 +44,7 @@ class Branch:
         states: the target's hidden states before and after the draft's token, ``2 W`` numbers as
             float16 in base64; "": not mined.
         draft_right, target_right: whether each branch ended in the gold answer.
+        same: whether both ended in one and the same answer; None: mined before this was noted.
     """
 
     position: int
@@ -50,6 +52,7 @@ class Branch:
     draft_right: bool
     target_right: bool
     states: str = ""
+    same: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +177,13 @@ def _group(
     wishes = [SamplingParams(max_tokens=rooms[k]) for k in live]
     ran = engine.generate([starts[k] for k in live], wishes, Speculative()) if live else []
     tails = {k: result.token_ids for k, (result,) in zip(live, ran, strict=True)}
-    right: dict[tuple[int, int, int], bool] = {}
+    grades: dict[tuple[int, int, int], Grade] = {}
     for k, (i, spot, token) in enumerate(asked):
         ids = (*texts[i].token_ids[:spot], token, *tails.get(k, ()))
         whole = pair.tokenizer.decode(
             [t for t in ids if t not in ends], clean_up_tokenization_spaces=False
         )
-        right[i, spot, token] = bool(miner.task.grade(problems[i], whole).right)
+        grades[i, spot, token] = miner.task.grade(problems[i], whole)
     for i, problem in enumerate(problems):
         count, spots, seen, rivals = found[i]
         yield Mined(
@@ -191,9 +194,10 @@ def _group(
                 Branch(
                     spot,
                     tuple(round(float(value), 6) for value in row[: len(NAMES)]),
-                    right[i, spot, drafted],
-                    right[i, spot, own],
+                    bool(grades[i, spot, drafted].right),
+                    bool(grades[i, spot, own].right),
                     packed(row[len(NAMES) :]),
+                    grades[i, spot, drafted].answer == grades[i, spot, own].answer,
                 )
                 for spot, row, (drafted, own) in zip(spots, seen, rivals, strict=True)
             ),

@@ -8,16 +8,16 @@ frozen and decode greedily.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch.nn import functional
 
 from antiphon.api import make_engine
+from antiphon.arbiter.checkpoint import digest, load, save
 from antiphon.arbiter.mine import Miner
 from antiphon.arbiter.policy import Policy
-from antiphon.arbiter.warm import save_state
 from antiphon.drawing import derived_seed
 from antiphon.engine import Engine
 from antiphon.errors import UserError
@@ -94,14 +94,22 @@ def reinforce(
 
     Args:
         held: problems to validate on; with none, the last policy is returned.
+
+    Raises:
+        UserError: for a checkpoint that was begun with other settings, problems or warm start.
     """
     warm = Policy(policy.pair, states=policy.states)
     warm.load_state_dict(policy.state_dict())
     optimiser = torch.optim.Adam(policy.parameters(), lr=recipe.rate)
     best = {name: value.clone() for name, value in policy.state_dict().items()}
     highest, idle, first = -1.0, 0, 0
-    if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=True)
+    begun = digest(
+        replace(recipe, steps=1, patience=1),
+        [problem.id for problem in (*train, *held)],
+        *policy.state_dict().values(),
+    )
+    state = load(checkpoint, begun, restart=False)
+    if state is not None:
         policy.load_state_dict(state["policy"])
         warm.load_state_dict(state["warm"])
         optimiser.load_state_dict(state["optimiser"])
@@ -125,8 +133,9 @@ def reinforce(
                 highest = validation
                 best = {name: value.clone() for name, value in policy.state_dict().items()}
         told(Update(step, *update, validation))
-        save_state(
+        save(
             checkpoint,
+            begun,
             {
                 "policy": policy.state_dict(),
                 "warm": warm.state_dict(),

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch.nn import functional
 
+from antiphon.arbiter.checkpoint import digest, load, save
 from antiphon.arbiter.features import NAMES
 from antiphon.arbiter.mine import Branch, Mined, unpacked
 from antiphon.arbiter.policy import Policy
 from antiphon.errors import UserError
 
+LABELS = ("gold", "target")
 HELD_OUT = 8
 """One problem in so many is kept for validation."""
 
@@ -27,6 +29,9 @@ class Recipe:
         epochs, batch, rate, decay: of AdamW.
         both_right: weight of mismatches where both branches are right, labelled "keep": keeping
             costs nothing there and is faster; 0 leaves them out.
+        labels: "gold", whose branch is right; or "target", whether the draft's branch gives the
+            answer the target's gives, as AutoJudge does (arXiv 2504.20039): at best as right as
+            the target, and the baseline that shows what gold is worth.
         noise: standard deviation of what is added to the (standardised) features, so that many
             of them are not learnt by heart.
         seed: of the start, of the order and of the noise.
@@ -39,12 +44,15 @@ class Recipe:
     both_right: float = 0.2
     noise: float = 0.0
     seed: int = 0
+    labels: str = "gold"
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1:
             raise UserError("epochs and batch are whole numbers >= 1")
         if not self.rate > 0 or not 0 <= self.both_right <= 1:
             raise UserError("rate is above 0, both_right a weight from 0 to 1")
+        if self.labels not in LABELS:
+            raise UserError(f"labels is {self.labels!r}: choose {', '.join(LABELS)}")
         if not self.noise >= 0:
             raise UserError(f"noise is {self.noise!r}: give a number >= 0")
 
@@ -62,7 +70,7 @@ class Examples:
 
 
 def split(
-    mined: Sequence[Mined], both_right: float, states: bool = False
+    mined: Sequence[Mined], recipe: Recipe, states: bool = False
 ) -> tuple[Examples, Examples]:
     """Training and validation examples; a problem is wholly on one side.
 
@@ -75,32 +83,45 @@ def split(
     for one in mined:
         digest = hashlib.sha256(one.problem.encode()).digest()
         sides[digest[0] % HELD_OUT == 0].extend(one.branches)
-    train, held = (_examples(side, both_right, states) for side in sides)
+    train, held = (_examples(side, recipe, states) for side in sides)
     if not len(train) or not len(held) or not 0 < float(train.labels.mean()) < 1:
         raise UserError("too few branches that differ were mined: mine more problems")
     return train, held
 
 
-def _examples(branches: Sequence[Branch], both_right: float, states: bool) -> Examples:
-    kept = [
-        (branch, 1.0 if branch.draft_right != branch.target_right else both_right)
-        for branch in branches
-        if branch.draft_right or branch.target_right
-    ]
-    kept = [(branch, weight) for branch, weight in kept if weight > 0]
-    seen = torch.tensor([branch.features for branch, _ in kept], dtype=torch.float32)
+def _examples(branches: Sequence[Branch], recipe: Recipe, states: bool) -> Examples:
+    rate = _by_gold if recipe.labels == "gold" else _by_target
+    rated = [(branch, *rate(branch, recipe)) for branch in branches]
+    kept = [(branch, label, weight) for branch, label, weight in rated if weight > 0]
+    seen = torch.tensor([branch.features for branch, *_ in kept], dtype=torch.float32)
     if states and kept:
-        if not all(branch.states for branch, _ in kept):
+        if not all(branch.states for branch, *_ in kept):
             raise UserError(
                 "these branches were mined without hidden states: give --no-states, or mine into "
                 "another folder"
             )
-        seen = torch.cat([seen, torch.stack([unpacked(b.states) for b, _ in kept])], dim=-1)
+        seen = torch.cat([seen, torch.stack([unpacked(b.states) for b, *_ in kept])], dim=-1)
     return Examples(
         seen,
-        torch.tensor([float(branch.draft_right) for branch, _ in kept]),
-        torch.tensor([weight for _, weight in kept]),
+        torch.tensor([float(label) for _, label, _ in kept]),
+        torch.tensor([weight for *_, weight in kept]),
     )
+
+
+def _by_gold(branch: Branch, recipe: Recipe) -> tuple[bool, float]:
+    """Label and weight: keep what is right; with neither right there is nothing to learn."""
+    if branch.draft_right != branch.target_right:
+        return branch.draft_right, 1.0
+    return True, recipe.both_right if branch.draft_right else 0.0
+
+
+def _by_target(branch: Branch, recipe: Recipe) -> tuple[bool, float]:
+    """Label and weight: keep what ends in the target's answer, right or wrong."""
+    if branch.same is not None:
+        return branch.same, 1.0
+    # Mined before answers were compared: known where one of the two is right.
+    known = branch.draft_right or branch.target_right
+    return branch.draft_right and branch.target_right, float(known)
 
 
 def warm_start(
@@ -113,7 +134,8 @@ def warm_start(
 ) -> Policy:
     """Train a policy; the one with the smallest validation loss is returned.
 
-    A run that was stopped goes on from its checkpoint, to the same weights as an unbroken one.
+    A run that was stopped goes on from its checkpoint, to the same weights as an unbroken one; a
+    checkpoint of other examples or settings is begun anew.
 
     Args:
         checkpoint: file that holds the state after the last whole epoch.
@@ -125,8 +147,9 @@ def warm_start(
     optimiser = torch.optim.AdamW(policy.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
     best = {name: value.clone() for name, value in policy.state_dict().items()}
     lowest, first = float("inf"), 0
-    if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=True)
+    begun = digest(replace(recipe, epochs=1), train.features, train.labels, train.weights)
+    state = load(checkpoint, begun, restart=True)
+    if state is not None:
         policy.load_state_dict(state["policy"])
         optimiser.load_state_dict(state["optimiser"])
         best, lowest, first = state["best"], state["lowest"], state["epoch"]
@@ -144,8 +167,9 @@ def warm_start(
             lowest = loss
             best = {name: value.clone() for name, value in policy.state_dict().items()}
         told(epoch, loss)
-        save_state(
+        save(
             checkpoint,
+            begun,
             {
                 "policy": policy.state_dict(),
                 "optimiser": optimiser.state_dict(),
@@ -179,11 +203,3 @@ def _loss(
     )
     weights = examples.weights[rows]
     return (losses * weights).sum() / weights.sum()
-
-
-def save_state(path: Path, state: dict[str, object]) -> None:
-    """Write a checkpoint, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    torch.save(state, partial)
-    partial.replace(path)

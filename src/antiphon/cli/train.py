@@ -49,6 +49,9 @@ def train_arbiter(
     noise: Annotated[
         float, typer.Option(help="On the features of the warm start, in their spreads.")
     ] = 0.3,
+    labels: Annotated[
+        str, typer.Option(help="gold, or target: keep what gives the target's own answer.")
+    ] = "gold",
     speed: Annotated[float, typer.Option(help="Reward for a token per target pass.")] = 0.02,
     gamma: Annotated[int, typer.Option(help="Draft tokens per round.")] = 4,
     batch: Annotated[int, typer.Option(help="Requests at once.")] = 16,
@@ -75,7 +78,9 @@ def train_arbiter(
     chosen = build_task(task, None, None)
     problems = train_problems(chosen, data, limit)
     miner = mining.Miner(chosen, Prompting(), chosen.max_tokens, None, branches, batch, states)
-    recipe = warm.Recipe(epochs=epochs, both_right=both_right, noise=noise, seed=seed)
+    recipe = warm.Recipe(
+        epochs=epochs, both_right=both_right, noise=noise, seed=seed, labels=labels
+    )
     lessons = reinforcing.Recipe(
         steps=steps, rollouts=rollouts, speed=speed, gamma=gamma, seed=seed
     )
@@ -139,7 +144,7 @@ def _mine(
 
 
 def _warm(recipe: warm.Recipe, states: bool, pair: ModelPair, out: Path, console: Console) -> None:
-    train, held = warm.split(mining.read(out / "branches.jsonl"), recipe.both_right, states)
+    train, held = warm.split(mining.read(out / "branches.jsonl"), recipe, states)
     policy = warm.warm_start(recipe, train, held, pair.fingerprint, out / "warm" / "checkpoint.pt")
     policy.save_pretrained(str(out / "warm"))
     policy.save_pretrained(str(out))

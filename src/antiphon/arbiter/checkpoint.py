@@ -1,0 +1,56 @@
+"""Checkpoints of a training, each with what it was begun with."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from antiphon.errors import UserError
+
+
+def save(path: Path, begun: str, state: dict[str, Any]) -> None:
+    """Write a checkpoint, whole or not at all.
+
+    Args:
+        begun: names settings and data, see `digest`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    torch.save(state | {"begun": begun}, partial)
+    partial.replace(path)
+
+
+def load(path: Path, begun: str, restart: bool) -> dict[str, Any] | None:
+    """The state to go on from; None: there is none.
+
+    Args:
+        restart: forget a checkpoint that was begun with something else, instead of refusing it.
+
+    Raises:
+        UserError: for such a checkpoint.
+    """
+    if not path.exists():
+        return None
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    if state.get("begun") == begun:
+        return state
+    if restart:
+        return None
+    raise UserError(
+        f"{path} was begun with other settings, problems or another warm start: delete it to "
+        "begin anew, or give another --out"
+    )
+
+
+def digest(*parts: object) -> str:
+    """A short name of settings and tensors."""
+    found = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, torch.Tensor):
+            found.update(part.detach().contiguous().cpu().numpy().tobytes())
+        else:
+            found.update(repr(part).encode())
+    return found.hexdigest()[:16]
