@@ -149,7 +149,8 @@ def _warm(recipe: warm.Recipe, states: bool, pair: ModelPair, out: Path, console
     policy.save_pretrained(str(out / "warm"))
     policy.save_pretrained(str(out))
     console.print(
-        f"warm start: {len(train)} mismatches; agreement with the oracle on "
+        f"warm start: {len(train)} mismatches; agreement with the "
+        f"{'oracle' if recipe.labels == 'gold' else 'labels'} on "
         f"{len(held)} held-out ones {warm.agreement(policy, held):.1%}",
         highlight=False,
     )
