@@ -14,6 +14,7 @@ from typing import ClassVar
 from antiphon.errors import UserError
 from antiphon.methods import rewards
 from antiphon.methods.base import Models
+from antiphon.methods.redo import Redo, check_gamma
 from antiphon.methods.steps import StepWriter, step_commit
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
@@ -33,6 +34,8 @@ class RSD:
         accept: the chance of that: "binary", 1 from delta on; "clipped", the reward itself;
             "logistic", sigmoid(slope (r - delta)).
         slope: alpha of "logistic".
+        gamma: draft tokens a round of exact speculation, where the target writes a step; 0: it
+            writes token by token.
         longest: tokens after which a step counts as complete.
     """
 
@@ -43,9 +46,11 @@ class RSD:
     delta: float = 0.7
     accept: str = "binary"
     slope: float = 10.0
+    gamma: int = 0
     longest: int = 256
 
     def __post_init__(self) -> None:
+        check_gamma(self.gamma)
         if self.delta != self.delta:
             raise UserError("delta is not a number: give a reward, 0 to 1")
         if self.accept not in ACCEPTS:
@@ -65,6 +70,7 @@ class RSD:
         reward = rewards.load(self.reward, models.target, models.pair)
         draft = StepWriter(models.draft, request, self.longest)
         target = StepWriter(models.target, request, self.longest)
+        redo = Redo(target, models.draft, request, self.gamma)
         context = Context(request.prompt)
         while request.room(len(context.output)) > 0:
             # 1. The draft writes a step.
@@ -82,8 +88,7 @@ class RSD:
                 # 3. Refused: the target writes the step in its place.
                 target.drop()
                 draft.drop()
-                (step,) = yield from target.propose(context, 1)
-                target.keep(step)
+                step = yield from redo.write(context)
             logprobs = scored.logprobs.tolist() if accepted else step.logprobs
             yield step_commit(step, logprobs, accepted, value)
             context = context.then(step.tokens)

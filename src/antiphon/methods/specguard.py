@@ -14,6 +14,7 @@ import torch
 
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
+from antiphon.methods.redo import Redo, check_gamma
 from antiphon.methods.selection import medoid, numbers, vote
 from antiphon.methods.steps import (
     AGGREGATES,
@@ -46,6 +47,8 @@ class SpecGuard:
         aggregate: over a step's tokens: "min", "mean" or "p10".
         layers: of the attention rollout: the draft's last ones, all where it has fewer.
         threshold, renormalise, residual: see `models.base.Capture` and `methods.grounding`.
+        gamma: draft tokens a round of exact speculation, where the target writes a step, one
+            candidate then; 0: it writes token by token.
         longest: tokens after which a step counts as complete.
         low_logprob, high_logprob, low_grounding, high_grounding: raw scores that count as 0 and
             1; None: the profile's 1 and 99 % quantiles.
@@ -64,6 +67,7 @@ class SpecGuard:
     threshold: float = 0.01
     renormalise: bool = False
     residual: float = 0.0
+    gamma: int = 0
     longest: int = 256
     low_logprob: float | None = None
     high_logprob: float | None = None
@@ -71,6 +75,9 @@ class SpecGuard:
     high_grounding: float | None = None
 
     def __post_init__(self) -> None:
+        check_gamma(self.gamma)
+        if self.gamma and self.target_candidates > 1:
+            raise UserError("with gamma the target writes one candidate: use target_candidates=1")
         for name, least in (("candidates", 1), ("target_candidates", 0), ("layers", 1)):
             if type(getattr(self, name)) is not int or getattr(self, name) < least:
                 given = getattr(self, name)
@@ -104,6 +111,7 @@ class SpecGuard:
             capture = Capture(layers, self.threshold, self.renormalise)
         draft = StepWriter(models.draft, request, self.longest, capture, self.residual)
         target = StepWriter(models.target, request, self.longest)
+        redo = Redo(target, models.draft, request, self.gamma)
         context, before = Context(request.prompt), ""
         while request.room(len(context.output)) > 0:
             # 1. The draft writes k candidates; the most consistent one is chosen.
@@ -121,10 +129,13 @@ class SpecGuard:
             else:
                 # 3. Refused: the target writes the step, and nobody verifies it.
                 draft.drop()
-                count = self.target_candidates or self.candidates
-                chosen = yield from self._write(target, context, count)
+                if self.gamma:
+                    chosen = yield from redo.write(context)
+                else:
+                    count = self.target_candidates or self.candidates
+                    chosen = yield from self._write(target, context, count)
+                    target.keep(chosen)
                 logprobs = chosen.logprobs
-                target.keep(chosen)
             yield step_commit(chosen, logprobs, accepted, score)
             context = context.then(chosen.tokens)
             before = chosen.text.strip()

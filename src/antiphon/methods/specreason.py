@@ -13,6 +13,7 @@ import torch
 
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
+from antiphon.methods.redo import Redo, check_gamma
 from antiphon.methods.steps import StepWriter, step_commit
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
@@ -33,6 +34,8 @@ class SpecReason:
         first: the target writes this many steps itself before the draft begins.
         question: what the target reads after the step; its next token is the grade. Ours: the
             authors put theirs as another turn of the chat.
+        gamma: draft tokens a round of exact speculation, where the target writes a step; 0: it
+            writes token by token.
         longest: tokens after which a step counts as complete.
     """
 
@@ -43,9 +46,11 @@ class SpecReason:
     grade: str = "greedy"
     first: int = 0
     question: str = QUESTION
+    gamma: int = 0
     longest: int = 256
 
     def __post_init__(self) -> None:
+        check_gamma(self.gamma)
         if self.threshold != self.threshold:
             raise UserError("threshold is not a number: give a grade, 0 to 9")
         if self.grade not in GRADES:
@@ -70,6 +75,7 @@ class SpecReason:
         digits = [models.encode(str(digit))[-1] for digit in range(10)]
         draft = StepWriter(models.draft, request, self.longest)
         target = StepWriter(models.target, request, self.longest)
+        redo = Redo(target, models.draft, request, self.gamma)
         context, steps = Context(request.prompt), 0
         while request.room(len(context.output)) > 0:
             accepted, grade = False, 0.0
@@ -89,8 +95,7 @@ class SpecReason:
                 # 3. Not good enough: the target writes the step.
                 target.drop()
                 draft.drop()
-                (step,) = yield from target.propose(context, 1)
-                target.keep(step)
+                step = yield from redo.write(context)
             logprobs = scored.logprobs.tolist() if accepted else step.logprobs
             yield step_commit(step, logprobs, accepted, grade)
             context = context.then(step.tokens)

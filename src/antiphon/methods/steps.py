@@ -29,6 +29,7 @@ class Candidate:
         ended: the step is complete: a blank line after some text, or an end token.
         sums: sum of the hidden states that read it.
         logprobs: of its tokens under the model that wrote it, before temperature and truncation.
+        who: wrote each token, where not all are the writer's own.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -37,6 +38,7 @@ class Candidate:
     ended: bool = False
     sums: torch.Tensor | None = None
     logprobs: list[float] = field(default_factory=list)
+    who: list[Provenance] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +247,10 @@ def step_commit(step: Candidate, logprobs: Sequence[float], accepted: bool, scor
         logprobs: of its tokens, by whoever judged it.
         score: of the drafted step, also where that was refused.
     """
-    who: Provenance = "draft" if accepted else "target"
+    writer: Provenance = "draft" if accepted else "target"
     return Commit(
         tokens=tuple(step.tokens),
-        provenance=(who,) * len(step.tokens),
+        provenance=tuple(step.who) or (writer,) * len(step.tokens),
         judged=tuple(map(Judged, logprobs)),
         proposed=tuple(step.tokens) if accepted else (),
         notes={"score": round(score, 4), "steps": 1, "fired": 0 if accepted else 1},

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
+from antiphon.methods.redo import Redo, check_gamma
 from antiphon.methods.steps import AGGREGATES, StepWriter, aggregate, step_commit
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
@@ -30,6 +31,8 @@ class StepScore:
         threshold: the score itself, in nats, in place of the quantile; `-inf` accepts every
             step, above 0 none.
         aggregate: a step's score, over its tokens' log-probabilities: "min", "mean" or "p10".
+        gamma: draft tokens a round of exact speculation, where the target writes a step; 0: it
+            writes token by token.
         longest: tokens after which a step counts as complete.
     """
 
@@ -40,9 +43,11 @@ class StepScore:
     quantile: float = 0.1
     threshold: float | None = None
     aggregate: str = "min"
+    gamma: int = 0
     longest: int = 256
 
     def __post_init__(self) -> None:
+        check_gamma(self.gamma)
         for name in ("candidates", "longest"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)!r}: give a whole number >= 1")
@@ -63,6 +68,7 @@ class StepScore:
         bar = self.bar(models, request.params)
         draft = StepWriter(models.draft, request, self.longest)
         target = StepWriter(models.target, request, self.longest)
+        redo = Redo(target, models.draft, request, self.gamma)
         count = 1 if request.params.greedy else self.candidates
         context = Context(request.prompt)
         while request.room(len(context.output)) > 0:
@@ -82,8 +88,7 @@ class StepScore:
                 # 3. Not good enough: the target writes the step.
                 target.drop()
                 draft.drop()
-                (step,) = yield from target.propose(context, 1)
-                target.keep(step)
+                step = yield from redo.write(context)
                 logprobs = step.logprobs
             yield step_commit(step, logprobs, accepted, scores[best])
             context = context.then(step.tokens)

@@ -1,0 +1,109 @@
+"""How the target writes a refused step: token by token, or speculatively with the draft's help.
+
+Speculation with the exact rule leaves the step's distribution what it was, and is SpecReason's
+"+Decode" (arXiv 2504.07891, section 4.2), for every method of whole steps.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from antiphon.drafting.model import DraftModel
+from antiphon.errors import UserError
+from antiphon.methods.loop import EMPTY, exact_judge, hypothetical, verification
+from antiphon.methods.steps import Candidate, StepWriter, ends_step
+from antiphon.models.base import Extension, LanguageModel, Scores
+from antiphon.request import Provenance, Request, Steps, ask
+from antiphon.rules.base import Block
+from antiphon.sampling import Context, logprobs_of
+
+
+class Redo:
+    """Writes steps with the target, and keeps them.
+
+    Args:
+        target: the target's writer, whose tree the steps join.
+        draft: the draft model.
+        gamma: draft tokens a round; 0: token by token.
+
+    The draft helps over a tree of its own, which catches up with the text at every refused step.
+    """
+
+    def __init__(
+        self,
+        target: StepWriter,
+        draft: LanguageModel,
+        request: Request,
+        gamma: int,
+    ) -> None:
+        self.target, self.request, self.gamma = target, request, gamma
+        self._judge = exact_judge(request)
+        self._drafter = DraftModel(draft, request) if gamma else None
+
+    def write(self, context: Context) -> Steps[Candidate]:
+        """The target's next step; it stands."""
+        if self._drafter is not None:
+            return (yield from self._speculate(context, self._drafter))
+        (step,) = yield from self.target.propose(context, 1)
+        self.target.keep(step)
+        return step
+
+    def _speculate(self, context: Context, drafter: DraftModel) -> Steps[Candidate]:
+        tree = self.target.tree
+        assert self.request.detokenizer is not None
+        reader = self.request.detokenizer(context.prompt + context.output)
+        room = min(self.target.longest, self.request.room(len(context.output)))
+        step = Candidate()
+        while not step.ended and len(step.tokens) < room:
+            # As in `loop.speculate`: draft, score, judge.
+            here = context.then(step.tokens)
+            gamma = min(self.gamma, room - len(step.tokens) - 1)
+            block = (yield from drafter.propose(here, gamma)) if gamma > 0 else EMPTY
+            scores, nodes = yield from self._score(here, block)
+            verdict = self._judge(block, scores, hypothetical(here, block))
+
+            kept = [block.tokens[i] for i in verdict.accepted]
+            own: Provenance = verdict.provenance if block.tokens else "target"
+            signed: list[Provenance] = ["draft"] * len(kept)
+            rows = (0, *(i + 1 for i in verdict.accepted))
+            new = [*kept, verdict.token]
+            told = logprobs_of(scores.logits, new, rows).tolist()
+            # A step may end within the block; what follows it falls.
+            count = 0
+            for token, who, logprob in zip(new, [*signed, own], told, strict=True):
+                step.tokens.append(token)
+                step.who.append(who)
+                step.logprobs.append(logprob)
+                step.text += reader.push(token)
+                count += 1
+                step.ended = token in self.target.ends or ends_step(step.text)
+                if step.ended:
+                    break
+            # The last token stays unread in both trees: somebody will want the logits after it.
+            tree.commit(nodes[rows[count - 1]])
+            tree.prune()
+            drafter.settle(verdict.accepted[: count - 1])
+        return step
+
+    def _score(self, here: Context, block: Block) -> Steps[tuple[Scores, list[int]]]:
+        """The target's ``K + 1`` rows for a block, and the nodes they follow."""
+        tree, model = self.target.tree, self.target.model
+        unread = here.since(tree.length)
+        if unread:
+            scores = yield from ask(verification(model, tree, unread, block))
+            return scores, list(scores.nodes[len(unread) - 1 :])
+        # The refused step was read behind all of the text: the first row is known.
+        first = yield from self.target.read(here)
+        if not block.tokens:
+            return Scores(first[None], range(0)), [tree.tip]
+        chain = tree.chain(tree.tip, len(block))
+        rows = tuple(range(len(block)))
+        scores = yield from ask(Extension(model, tree, block.tokens, chain, rows))
+        joined = torch.cat([first[None], scores.logits])
+        return Scores(joined, scores.nodes), [tree.tip, *scores.nodes]
+
+
+def check_gamma(gamma: object) -> None:
+    """Raise UserError for a block length that cannot be."""
+    if type(gamma) is not int or gamma < 0:
+        raise UserError(f"gamma is {gamma!r}: give draft tokens a round, or 0: token by token")
