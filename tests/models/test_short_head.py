@@ -40,14 +40,18 @@ def test_the_draft_proposes_kept_and_special_tokens_alone(engine: str) -> None:
     )
     finite = torch.isfinite(scores.logits)
     kept = {*range(KEPT), *found.tokenizer.get_added_vocab().values()}
-    assert set(finite[0].nonzero()[:, 0].tolist()) == kept
+    proposed = set(finite[0].nonzero()[:, 0].tolist())
+    # A few of the next ids fill the head up to a number that 16 divides.
+    assert proposed >= kept
+    assert len(proposed) % 16 == 0
+    assert proposed - kept == set(range(KEPT, KEPT + len(proposed - kept)))
     whole = pair().draft
     assert whole is not None
     (full,) = whole.forward(
         [Extension(whole, whole.new_tree(4), (5, 6), parents=(-1, 0), rows=(0, 1))]
     )
     assert torch.allclose(scores.logits[finite], full.logits[finite], atol=1e-4)
-    assert max(draw_rows(scores.logits.softmax(-1), [0.999, 0.999])) in kept
+    assert set(draw_rows(scores.logits.softmax(-1), [0.5, 0.999])) <= proposed
 
 
 @pytest.mark.parametrize("engine", ["eager", "traced"])
@@ -58,7 +62,7 @@ def test_greedy_texts_are_the_targets_all_the_same(engine: str) -> None:
     assert [r.token_ids for r in drafted] == [r.token_ids for r in plain]
     assert any("draft" in r.provenance for r in drafted)
     # Something the short head cannot say was said.
-    assert any(token >= KEPT for r in plain for token in r.token_ids)
+    assert any(token >= KEPT + 16 for r in plain for token in r.token_ids)
 
 
 def test_what_cannot_be_shortened_is_refused() -> None:

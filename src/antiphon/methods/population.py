@@ -94,7 +94,10 @@ class Population:
             scores = yield from ask(branches.extension())
             going = list(rows)
             contexts = [self._context(alive[i], drafts[i].tokens) for i in going]
-            logits = scores.logits[[rows[i] for i in going]]
+            wanted = [rows[i] for i in going]
+            # All rows in order, as it mostly is: they need not be copied.
+            in_order = wanted == list(range(len(scores.logits)))
+            logits = scores.logits if in_order else scores.logits[wanted]
             q = distribution(logits, self.draft_params, contexts)
             tokens = draw_rows(q, self.request.randomness.uniforms(len(going)))
             log_q = q[range(len(going)), tokens].double().log().tolist()

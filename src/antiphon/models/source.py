@@ -5,6 +5,7 @@ Everything a user can get wrong about a path is found here, before a weight is r
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,10 @@ class Source:
     def proposed(self) -> set[int]:
         """The ids the head is to have, where it is not to have all."""
         added = self.tokenizer.get_added_vocab().values()
-        return {*range(self.head or 0), *added, *self.tokenizer.all_special_ids}
+        ids = {*range(self.head or 0), *added, *self.tokenizer.all_special_ids}
+        # Kernels want a number of outputs that 16 divides: a few more of the next tokens.
+        more = (i for i in range(self.head or 0, len(self.tokenizer)) if i not in ids)
+        return ids | set(itertools.islice(more, -len(ids) % 16))
 
     @property
     def arguments(self) -> dict[str, str]:

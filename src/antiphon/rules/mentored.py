@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 
+from antiphon.drawing import Floats
 from antiphon.errors import UserError
 from antiphon.rules.base import Acceptance
-from antiphon.rules.evidence import Evidence, divergence, normalised
+from antiphon.rules.evidence import Evidence, normalised
 from antiphon.rules.exact import residual
 
 STEPS = 20
@@ -52,38 +54,71 @@ class Mentored:
         """Alpha and beta for one position, ``p`` and ``q`` ``[V]``."""
         # Tokens that neither model would say carry no mass, and cost time.
         alive = (p > _DUST) | (q > _DUST)
-        p, q = p[alive].double(), q[alive].double()
-        if float(divergence(p, q)) <= self.bound:
+        ranked = Ranked(p[alive].double().cpu().numpy(), q[alive].double().cpu().numpy())
+        if ranked.divergence <= self.bound:
             return _DUST, 1.0  # Everything may be accepted: the output is q itself.
         low, high = 0.0, 1.0
         for _ in range(STEPS):
             middle = (low + high) / 2
-            if float(divergence(p, output(p, q, middle, _beta(p, q, middle)))) <= self.bound:
+            if ranked.spent(middle) <= self.bound:
                 high = middle
             else:
                 low = middle
-        return high, _beta(p, q, high)
+        return high, ranked.beta(high)
 
 
-def output(p: torch.Tensor, q: torch.Tensor, alpha: float, beta: float) -> torch.Tensor:
-    """What is written at one position, ``[V]``."""
-    return torch.maximum(torch.minimum(q, p / alpha), p / beta)
+class Ranked:
+    """One position's tokens by falling p / q: sums over stretches of them take no time.
 
+    For any alpha and beta the output is p / beta on the first tokens (p / q above beta), q on
+    those in the middle and p / alpha on the last (p / q below alpha).
 
-def _beta(p: torch.Tensor, q: torch.Tensor, alpha: float) -> float:
-    """The beta whose residual ``max(p / beta - q, 0)`` has the mass alpha refuses."""
-    refused = float((q - p / alpha).clamp_min(0).sum())
-    if refused <= 0:
-        return float("inf")
-    ratio, order = (p / q.clamp_min(_DUST)).sort(descending=True)
-    P, Q = p[order].cumsum(0), q[order].cumsum(0)
-    candidates = P / (refused + Q)
-    # With the first j tokens raised, beta is the j-th candidate; it must lie below their ratios
-    # and above the next one's.
-    below = torch.cat([ratio[1:], ratio.new_zeros(1)])
-    fits = (candidates <= ratio) & (candidates >= below)
-    place = int(fits.int().argmax()) if bool(fits.any()) else len(p) - 1
-    return float(candidates[place])
+    Args:
+        p, q: float64 ``[V]``, without tokens that have no mass in either.
+    """
+
+    def __init__(self, p: Floats, q: Floats) -> None:
+        q = np.maximum(q, _DUST)
+        ratio = p / q
+        order = np.argsort(-ratio)
+        self.ratio = ratio[order]
+        self.p, self.q = (np.cumsum(each[order]) for each in (p, q))
+        parts = p * np.log(np.maximum(ratio, _TINY))
+        self.parts = np.cumsum(parts[order])
+        # What raising all tokens up to each one's ratio adds; it grows along the ranks.
+        self.raised = self.p / np.maximum(self.ratio, _TINY) - self.q
+
+    @property
+    def divergence(self) -> float:
+        """KL(p || q), in nats."""
+        return float(self.parts[-1])
+
+    def beta(self, alpha: float) -> float:
+        """The beta whose residual ``max(p / beta - q, 0)`` has the mass alpha refuses."""
+        return self._raise(alpha)[1]
+
+    def spent(self, alpha: float) -> float:
+        """KL(p || output), in nats."""
+        first, beta = self._raise(alpha)
+        last = self._last(alpha)
+        begun = self.parts[first - 1] if first else 0.0
+        spent = self.parts[last - 1] - begun + (self.p[-1] - self.p[last - 1]) * np.log(alpha)
+        return float(spent + (self.p[first - 1] * np.log(beta) if first else 0.0))
+
+    def _last(self, alpha: float) -> int:
+        """How many tokens are not lowered by alpha: one at least."""
+        return max(int(np.searchsorted(-self.ratio, -alpha, side="right")), 1)
+
+    def _raise(self, alpha: float) -> tuple[int, float]:
+        """How many tokens are raised, and beta."""
+        last = self._last(alpha)
+        lowered = (self.p[-1] - self.p[last - 1]) / alpha
+        refused = float(self.q[-1] - self.q[last - 1] - lowered)
+        if refused <= 0:
+            return 0, float("inf")
+        first = max(int(np.searchsorted(self.raised, refused, side="right")), 1)
+        return first, float(self.p[first - 1] / (refused + self.q[first - 1]))
 
 
 _DUST = 1e-9
+_TINY = 1e-300
