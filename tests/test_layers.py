@@ -9,7 +9,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 LAYERS = [
     ["errors", "cache"],
-    ["params", "models.pool", "drawing", "grammar"],
+    ["params", "models.pool", "drawing", "grammar", "logprobs"],
     ["models.tree"],
     ["models.base", "sampling", "detokenizer"],
     ["models.watch", "profile"],

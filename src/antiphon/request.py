@@ -15,9 +15,9 @@ import torch
 
 from antiphon.detokenizer import Detokenizes
 from antiphon.drawing import Randomness
+from antiphon.logprobs import logprobs_of, top_logprobs
 from antiphon.models.base import Extension, Scores
 from antiphon.params import SamplingParams
-from antiphon.sampling import logprobs_of, top_logprobs
 
 Provenance = Literal["target", "draft", "bonus", "correction"]
 """Who wrote a token: the target alone, the draft (accepted), the target after a whole block

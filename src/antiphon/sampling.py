@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from antiphon.drawing import Randomness, draw_rows
+from antiphon.logprobs import small
 from antiphon.params import Language, SamplingParams
 
 _NUCLEUS = 256  # Sorted first for top_p; a nucleus is rarely larger, the vocabulary always is.
 _COLD = 1e-6  # Temperatures below could make a logit infinite.
-_SMALL = 2**16  # Logits up to which all rows at once are cheaper than one after the other.
 
 
 class Context:
@@ -124,7 +124,7 @@ class Distributions:
     ) -> None:
         self._logits, self._params, self._contexts = logits, params, contexts
         # Small rows cost less than the calls that compute them: those come all at once.
-        self._whole = distribution(logits, params, contexts) if _small(logits) else None
+        self._whole = distribution(logits, params, contexts) if small(logits) else None
 
     def __getitem__(self, row: int) -> Tensor:
         """Row ``row``, [V]."""
@@ -279,35 +279,6 @@ def keep_top_p(scores: Tensor, top_p: float, first: int = _NUCLEUS) -> Tensor:
         width = min(8 * width, vocab)
     last = (mass < top_p).sum(-1, keepdim=True).clamp(max=width - 1)
     return torch.where(log_probs < ranked.gather(-1, last), -math.inf, scores)
-
-
-def logprobs_of(
-    logits: Tensor, tokens: Sequence[int] | Tensor, rows: Sequence[int] | None = None
-) -> Tensor:
-    """Log-probabilities [C], in nats, of ``tokens`` [C] under raw ``logits`` [R, V].
-
-    ``rows`` says which row each token is looked up in; None: one after the other (R = C).
-    """
-    ids = torch.as_tensor(tokens, dtype=torch.long, device=logits.device)
-    if not len(ids) or _small(logits):
-        chosen = logits if rows is None else logits[list(rows)]
-        return chosen.float().log_softmax(-1).gather(-1, ids[:, None])[:, 0]
-    # Row by row: the memory of one serves the next, and no row is copied to be read.
-    each = range(len(ids)) if rows is None else rows
-    pairs = zip(each, ids, strict=True)
-    return torch.stack([logits[row].float().log_softmax(-1)[token] for row, token in pairs])
-
-
-def top_logprobs(logits: Tensor, k: int) -> list[dict[int, float]]:
-    """A row's ``k`` most probable tokens, best first, with raw log-probabilities in nats."""
-    top = logits.float().log_softmax(-1).topk(min(k, logits.shape[-1]))
-    rows = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return [dict(zip(ids, values, strict=True)) for ids, values in rows]
-
-
-def _small(logits: Tensor) -> bool:
-    """Whether all rows at once are cheaper than one at a time: always on an accelerator."""
-    return logits.device.type != "cpu" or logits.numel() <= _SMALL
 
 
 def _mask_below(scores: Tensor, cutoff: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import torch
 
+from antiphon.logprobs import logprobs_of
 from antiphon.models.base import Extension, LanguageModel, Scores
-from antiphon.sampling import logprobs_of
 
 Tokens: TypeAlias = tuple[int, ...]
 Likelihood: TypeAlias = tuple[float, bool]

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from antiphon.errors import UserError
+from antiphon.logprobs import logprobs_of
 from antiphon.methods.base import Models
 from antiphon.methods.branches import Branches
 from antiphon.methods.selection import answer, vote
 from antiphon.params import SamplingParams
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask
-from antiphon.sampling import Context, choose, logprobs_of
+from antiphon.sampling import Context, choose
 
 
 @dataclass(frozen=True, slots=True)

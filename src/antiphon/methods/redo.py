@@ -10,12 +10,13 @@ import torch
 
 from antiphon.drafting.model import DraftModel
 from antiphon.errors import UserError
+from antiphon.logprobs import logprobs_of
 from antiphon.methods.loop import EMPTY, exact_judge, hypothetical, verification
 from antiphon.methods.steps import Candidate, StepWriter, ends_step
 from antiphon.models.base import Extension, LanguageModel, Scores
 from antiphon.request import Provenance, Request, Steps, ask
 from antiphon.rules.base import Block
-from antiphon.sampling import Context, logprobs_of
+from antiphon.sampling import Context
 
 
 class Redo:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import torch
 
 from antiphon.drawing import draw_rows
+from antiphon.logprobs import logprobs_of
 from antiphon.methods.branches import Branches
 from antiphon.methods.grounding import Grounding
 from antiphon.models.base import Capture, Extension, LanguageModel
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask
-from antiphon.sampling import Context, distribution, logprobs_of
+from antiphon.sampling import Context, distribution
 
 BREAK = "\n\n"
 AGGREGATES = ("min", "mean", "p10")
