@@ -39,7 +39,7 @@ def bench(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
-    draft_vocab: opt.DraftVocab = None,
+    head: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
     profile: opt.Profile = None,
@@ -100,16 +100,7 @@ def bench(
         raise UserError("--costs, --rules and --split each measure one thing: give one of them")
     if costs or rules:
         pair = opt.load(
-            target,
-            draft,
-            device,
-            dtype,
-            target_quant,
-            draft_quant,
-            threads,
-            profile,
-            engine=engine,
-            draft_vocab=draft_vocab,
+            target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine, head
         )
         measured = print_costs(pair) if costs else print_rules(pair, opt.parse_gamma(gamma))
         finish(measured | {"pair": pair.description}, record)
@@ -117,16 +108,7 @@ def bench(
     questions = load_prompts(task, data, limit)
     params = opt.sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
     pair = opt.load(
-        target,
-        draft,
-        device,
-        dtype,
-        target_quant,
-        draft_quant,
-        threads,
-        profile,
-        engine=engine,
-        draft_vocab=draft_vocab,
+        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine, head
     )
     block = opt.parse_gamma(gamma)
     options = PeerOptions(

@@ -103,7 +103,7 @@ def evaluate(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
-    draft_vocab: opt.DraftVocab = None,
+    head: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
     profile: opt.Profile = None,
@@ -137,16 +137,7 @@ def evaluate(
     for row in plan.data.bad:
         typer.echo(f"note: {plan.data.source}, {row.id} is left out: {row.reason}", err=True)
     pair = opt.load(
-        target,
-        draft,
-        device,
-        dtype,
-        target_quant,
-        draft_quant,
-        threads,
-        profile,
-        engine=engine,
-        draft_vocab=draft_vocab,
+        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine, head
     )
     with Journal(out, header(plan, pair)) as journal, Tally(plan, journal) as tally:
         run(plan, pair, journal, tally.add)

@@ -33,7 +33,7 @@ def generate(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
-    draft_vocab: opt.DraftVocab = None,
+    head: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
     profile: opt.Profile = None,
@@ -99,9 +99,9 @@ def generate(
         draft_quant,
         threads,
         profile,
+        engine,
+        head,
         quiet=as_json,
-        engine=engine,
-        draft_vocab=draft_vocab,
     )
     ids = encode(pair, text, chat)
     warn_if_slow(pair, chosen)
@@ -181,7 +181,7 @@ def chat(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
-    draft_vocab: opt.DraftVocab = None,
+    head: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
     profile: opt.Profile = None,
@@ -208,16 +208,7 @@ def chat(
     given = opt.knobs(gamma, chains, confidence, rule, rule_arg, rescue, veto, veto_entropy)
     chosen = opt.build_method(method, draft, has_draft, given)
     pair = opt.load(
-        target,
-        draft,
-        device,
-        dtype,
-        target_quant,
-        draft_quant,
-        threads,
-        profile,
-        engine=engine,
-        draft_vocab=draft_vocab,
+        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine, head
     )
     warn_if_slow(pair, chosen)
     loop = make_engine(pair, costs=needs_costs(chosen))

@@ -48,6 +48,7 @@ DraftQuant = Annotated[
 DraftVocab = Annotated[
     int | None,
     typer.Option(
+        "--draft-vocab",
         help="Let the draft propose this many frequent tokens alone; faster, and as exact.",
         rich_help_panel=_MODELS,
     ),
@@ -191,9 +192,9 @@ def load(
     draft_quant: str = "none",
     threads: int | None = None,
     profile: Path | None = None,
-    quiet: bool = False,
     engine: str = "auto",
-    draft_vocab: int | None = None,
+    head: int | None = None,
+    quiet: bool = False,
 ) -> ModelPair:
     """Load the pair the flags describe; the memory budget goes to standard error."""
     import torch
@@ -202,9 +203,7 @@ def load(
         if threads < 1:
             raise UserError(f"--threads is {threads}: give a whole number >= 1")
         torch.set_num_threads(threads)
-    options = LoadOptions(
-        device, dtype, target_quant, draft_quant, engine=engine, draft_vocab=draft_vocab
-    )
+    options = LoadOptions(device, dtype, target_quant, draft_quant, engine=engine, draft_vocab=head)
     model_draft = None if draft == "ngram" else draft
     if target is None and draft == "ngram":
         from antiphon.lab import pair_path

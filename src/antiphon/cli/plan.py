@@ -31,7 +31,7 @@ def plan(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
-    draft_vocab: opt.DraftVocab = None,
+    head: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
     profile: opt.Profile = None,
@@ -67,16 +67,7 @@ def plan(
     replayed = replay_run is not None
     if THIS in names or (acceptance is None and parameters is None and not replayed):
         pair = opt.load(
-            target,
-            draft,
-            device,
-            dtype,
-            target_quant,
-            draft_quant,
-            threads,
-            profile,
-            engine=engine,
-            draft_vocab=draft_vocab,
+            target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine, head
         )
     chance = acceptance
     # A run's passes are known: replaying it asks for no acceptance.

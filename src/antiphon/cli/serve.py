@@ -33,7 +33,7 @@ def serve(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
-    draft_vocab: opt.DraftVocab = None,
+    head: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
     profile: opt.Profile = None,
@@ -116,16 +116,7 @@ def serve(
     )
     given = [spec.parse(text) for text in method or []]
     pair = opt.load(
-        target,
-        draft,
-        device,
-        dtype,
-        target_quant,
-        draft_quant,
-        threads,
-        profile,
-        engine=engine,
-        draft_vocab=draft_vocab,
+        target, draft, device, dtype, target_quant, draft_quant, threads, profile, engine, head
     )
     name = name or ("lab" if target is None else Path(pair.target.name).name)
     example = _example(bundled=target is None)

@@ -62,7 +62,7 @@ def train_arbiter(
     dtype: opt.Dtype = "auto",
     target_quant: opt.TargetQuant = "none",
     draft_quant: opt.DraftQuant = "none",
-    draft_vocab: opt.DraftVocab = None,
+    head: opt.DraftVocab = None,
     threads: opt.Threads = None,
     engine: opt.Engine = "auto",
 ) -> None:
@@ -85,15 +85,7 @@ def train_arbiter(
         steps=steps, rollouts=rollouts, speed=speed, gamma=gamma, seed=seed
     )
     pair = opt.load(
-        target,
-        draft,
-        device,
-        dtype,
-        target_quant,
-        draft_quant,
-        threads,
-        engine=engine,
-        draft_vocab=draft_vocab,
+        target, draft, device, dtype, target_quant, draft_quant, threads, None, engine, head
     )
     console = Console(stderr=True)
     if "mine" in wanted:

@@ -12,34 +12,45 @@ from antiphon.drafting.model import DraftModel
 from antiphon.errors import UserError
 from antiphon.logprobs import logprobs_of
 from antiphon.methods.loop import EMPTY, exact_judge, hypothetical, verification
-from antiphon.methods.steps import Candidate, StepWriter, ends_step
-from antiphon.models.base import Extension, LanguageModel, Scores
-from antiphon.request import Provenance, Request, Steps, ask
+from antiphon.methods.steps import Candidate, Scored, StepWriter, ends_step
+from antiphon.models.base import Extension, Scores
+from antiphon.request import Provenance, Steps, ask
 from antiphon.rules.base import Block
 from antiphon.sampling import Context
 
 
 class Redo:
-    """Writes steps with the target, and keeps them.
+    """Keeps accepted steps, and has the target write the others.
 
     Args:
-        target: the target's writer, whose tree the steps join.
-        draft: the draft model.
-        gamma: draft tokens a round; 0: token by token.
-
-    The draft helps over a tree of its own, which catches up with the text at every refused step.
+        target, draft: the writers, whose trees the steps join.
+        gamma: draft tokens a round, where the target writes; 0: token by token. The draft then
+            helps over a tree of its own, which catches up with the text at every refused step.
     """
 
-    def __init__(
-        self,
-        target: StepWriter,
-        draft: LanguageModel,
-        request: Request,
-        gamma: int,
-    ) -> None:
-        self.target, self.request, self.gamma = target, request, gamma
-        self._judge = exact_judge(request)
-        self._drafter = DraftModel(draft, request) if gamma else None
+    def __init__(self, target: StepWriter, draft: StepWriter, gamma: int) -> None:
+        self.target, self.draft, self.gamma = target, draft, gamma
+        self.request = target.request
+        self._judge = exact_judge(self.request)
+        self._drafter = DraftModel(draft.model, self.request) if gamma else None
+
+    def settle(
+        self, context: Context, step: Candidate | None, scored: Scored | None
+    ) -> Steps[Candidate]:
+        """The step that stands: the draft's, or one the target writes in its place.
+
+        Args:
+            step: what was drafted, if anything was.
+            scored: what the target read, if it is accepted; None: it is not.
+        """
+        if step is None or scored is None:
+            self.draft.drop()
+            self.target.drop()
+            return (yield from self.write(context))
+        self.target.accept(scored)
+        self.draft.keep(step)
+        step.logprobs = scored.logprobs.tolist()
+        return step
 
     def write(self, context: Context) -> Steps[Candidate]:
         """The target's next step; it stands."""

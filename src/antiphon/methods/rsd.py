@@ -70,7 +70,7 @@ class RSD:
         reward = rewards.load(self.reward, models.target, models.pair)
         draft = StepWriter(models.draft, request, self.longest)
         target = StepWriter(models.target, request, self.longest)
-        redo = Redo(target, models.draft, request, self.gamma)
+        redo = Redo(target, draft, self.gamma)
         context = Context(request.prompt)
         while request.room(len(context.output)) > 0:
             # 1. The draft writes a step.
@@ -81,16 +81,10 @@ class RSD:
             text = request.prompt + context.output + tuple(step.tokens)
             value = reward(text, scored.hidden)
             accepted = request.randomness.uniform() < self.chance(value)
-            if accepted:
-                target.accept(scored)
-                draft.keep(step)
-            else:
-                # 3. Refused: the target writes the step in its place.
-                target.drop()
-                draft.drop()
-                step = yield from redo.write(context)
-            logprobs = scored.logprobs.tolist() if accepted else step.logprobs
-            yield step_commit(step, logprobs, accepted, value)
+
+            # 3. A refused step the target writes in its place.
+            step = yield from redo.settle(context, step, scored if accepted else None)
+            yield step_commit(step, accepted, value)
             context = context.then(step.tokens)
             if step.tokens[-1] in draft.ends:
                 return

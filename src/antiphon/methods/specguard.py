@@ -111,7 +111,7 @@ class SpecGuard:
             capture = Capture(layers, self.threshold, self.renormalise)
         draft = StepWriter(models.draft, request, self.longest, capture, self.residual)
         target = StepWriter(models.target, request, self.longest)
-        redo = Redo(target, models.draft, request, self.gamma)
+        redo = Redo(target, draft, self.gamma)
         context, before = Context(request.prompt), ""
         while request.room(len(context.output)) > 0:
             # 1. The draft writes k candidates; the most consistent one is chosen.
@@ -125,7 +125,7 @@ class SpecGuard:
             if accepted:
                 draft.accept(scored)
                 # The target has not read the step: what counts is the draft's own.
-                logprobs = scored.logprobs.tolist()
+                chosen.logprobs = scored.logprobs.tolist()
             else:
                 # 3. Refused: the target writes the step, and nobody verifies it.
                 draft.drop()
@@ -135,8 +135,7 @@ class SpecGuard:
                     count = self.target_candidates or self.candidates
                     chosen = yield from self._write(target, context, count)
                     target.keep(chosen)
-                logprobs = chosen.logprobs
-            yield step_commit(chosen, logprobs, accepted, score)
+            yield step_commit(chosen, accepted, score)
             context = context.then(chosen.tokens)
             before = chosen.text.strip()
             if chosen.tokens[-1] in draft.ends:

@@ -75,29 +75,23 @@ class SpecReason:
         digits = [models.encode(str(digit))[-1] for digit in range(10)]
         draft = StepWriter(models.draft, request, self.longest)
         target = StepWriter(models.target, request, self.longest)
-        redo = Redo(target, models.draft, request, self.gamma)
+        redo = Redo(target, draft, self.gamma)
         context, steps = Context(request.prompt), 0
         while request.room(len(context.output)) > 0:
-            accepted, grade = False, 0.0
+            drafted, scored, grade = None, None, 0.0
             if steps >= self.first:
                 # 1. The draft writes a step.
-                (step,) = yield from draft.propose(context, 1)
+                (drafted,) = yield from draft.propose(context, 1)
 
                 # 2. The target reads it and the question, in one pass, and its next token grades.
-                scored = yield from target.score(context, step.tokens, then=question)
+                scored = yield from target.score(context, drafted.tokens, then=question)
                 assert scored.answer is not None
                 grade = self.mark(scored.answer, digits)
-                accepted = grade >= self.threshold
-            if accepted:
-                target.accept(scored)
-                draft.keep(step)
-            else:
-                # 3. Not good enough: the target writes the step.
-                target.drop()
-                draft.drop()
-                step = yield from redo.write(context)
-            logprobs = scored.logprobs.tolist() if accepted else step.logprobs
-            yield step_commit(step, logprobs, accepted, grade)
+
+            # 3. What is not good enough the target writes.
+            accepted = scored is not None and grade >= self.threshold
+            step = yield from redo.settle(context, drafted, scored if accepted else None)
+            yield step_commit(step, accepted, grade)
             context = context.then(step.tokens)
             steps += 1
             if step.tokens[-1] in draft.ends:

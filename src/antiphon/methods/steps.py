@@ -241,18 +241,18 @@ def aggregate(how: str, values: torch.Tensor) -> float:
     return float(values.min() if how == "min" else values.float().quantile(0.1))
 
 
-def step_commit(step: Candidate, logprobs: Sequence[float], accepted: bool, score: float) -> Commit:
+def step_commit(step: Candidate, accepted: bool, score: float) -> Commit:
     """A step that stands: drafted and accepted, or written by the target.
 
     Args:
-        logprobs: of its tokens, by whoever judged it.
+        step: with the log-probabilities of whoever judged it.
         score: of the drafted step, also where that was refused.
     """
     writer: Provenance = "draft" if accepted else "target"
     return Commit(
         tokens=tuple(step.tokens),
         provenance=tuple(step.who) or (writer,) * len(step.tokens),
-        judged=tuple(map(Judged, logprobs)),
+        judged=tuple(map(Judged, step.logprobs)),
         proposed=tuple(step.tokens) if accepted else (),
         notes={"score": round(score, 4), "steps": 1, "fired": 0 if accepted else 1},
     )

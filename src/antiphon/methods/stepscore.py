@@ -68,7 +68,7 @@ class StepScore:
         bar = self.bar(models, request.params)
         draft = StepWriter(models.draft, request, self.longest)
         target = StepWriter(models.target, request, self.longest)
-        redo = Redo(target, models.draft, request, self.gamma)
+        redo = Redo(target, draft, self.gamma)
         count = 1 if request.params.greedy else self.candidates
         context = Context(request.prompt)
         while request.room(len(context.output)) > 0:
@@ -79,18 +79,12 @@ class StepScore:
             scored = yield from target.score_all(context, candidates)
             scores = [aggregate(self.aggregate, each.logprobs) for each in scored]
             best = max(range(count), key=lambda i: (scores[i], -i))
-            step, accepted = candidates[best], scores[best] >= bar
-            if accepted:
-                target.accept(scored[best])
-                draft.keep(step)
-                logprobs = scored[best].logprobs.tolist()
-            else:
-                # 3. Not good enough: the target writes the step.
-                target.drop()
-                draft.drop()
-                step = yield from redo.write(context)
-                logprobs = step.logprobs
-            yield step_commit(step, logprobs, accepted, scores[best])
+            accepted = scores[best] >= bar
+
+            # 3. What is not good enough the target writes.
+            found = scored[best] if accepted else None
+            step = yield from redo.settle(context, candidates[best], found)
+            yield step_commit(step, accepted, scores[best])
             context = context.then(step.tokens)
             if step.tokens[-1] in draft.ends:
                 return
