@@ -17,6 +17,7 @@ from scipy.stats import chisquare
 
 from antiphon.drawing import Randomness, draw, draw_rows
 from antiphon.errors import UserError
+from antiphon.logprobs import logprobs_of, top_logprobs
 from antiphon.params import SamplingParams, check
 from antiphon.sampling import (
     Context,
@@ -25,8 +26,6 @@ from antiphon.sampling import (
     distribution,
     favourites,
     keep_top_p,
-    logprobs_of,
-    top_logprobs,
 )
 
 V = 7
@@ -580,3 +579,27 @@ def test_check_refuses_ids_that_the_vocabulary_lacks():
         check(SamplingParams(), 10, [3, -1])
     with pytest.raises(UserError, match="logprobs is 11: this vocabulary has 10 tokens"):
         check(SamplingParams(logprobs=11), 10)
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 0.7},
+        {"temperature": 1.0, "top_k": 3},
+        {"temperature": 1.3, "top_p": 0.8, "min_p": 0.05},
+        {"temperature": 1e-5},
+    ],
+)
+def test_chances_of_single_tokens_are_those_of_the_distribution(
+    fields: dict[str, Any], one_by_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small rows come all at once, large ones one by one, and without writing a distribution."""
+    if one_by_one:
+        monkeypatch.setattr("antiphon.logprobs._SMALL", 0)
+    params = SamplingParams(**fields)
+    logits = 3 * torch.randn(4, V, generator=torch.Generator().manual_seed(1))
+    rows, tokens = [0, 0, 1, 3, 2], [0, 6, 2, 5, 1]
+    found = Distributions(logits, params).log_chances(rows, tokens)
+    wanted = distribution(logits, params)[rows, tokens].double().log().tolist()
+    assert found == pytest.approx(wanted, abs=1e-4)

@@ -22,7 +22,6 @@ from antiphon.logprobs import small
 from antiphon.params import Language, SamplingParams
 
 _NUCLEUS = 256  # Sorted first for top_p; a nucleus is rarely larger, the vocabulary always is.
-_COLD = 1e-6  # Temperatures below could make a logit infinite.
 
 
 class Context:
@@ -243,11 +242,7 @@ def argmax_rows(scores: Tensor) -> list[int]:
 
 def temper(scores: Tensor, temperature: float) -> Tensor:
     """``scores`` [R, V] over ``temperature``; ``scores`` itself at 1."""
-    if temperature == 1.0:
-        return scores
-    if temperature < _COLD:  # Shifted, so that none can overflow.
-        scores = scores - scores.amax(-1, keepdim=True)
-    return scores / temperature
+    return scores if temperature == 1.0 else scores / temperature
 
 
 def keep_min_p(scores: Tensor, min_p: float) -> Tensor:
