@@ -87,6 +87,15 @@ def test_outputs_are_distributed_as_the_targets_own(pipeline: str, drafter: str)
     check_distribution(counts, truth)
 
 
+@pytest.mark.parametrize("pipeline", ["cold", "top-p", "penalties"])
+def test_the_same_where_a_vocabulary_is_so_large_that_rows_come_one_by_one(
+    pipeline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("antiphon.logprobs._SMALL", 0)
+    for drafter in ("gamma3", "chains2"):
+        test_outputs_are_distributed_as_the_targets_own(pipeline, drafter)
+
+
 @pytest.mark.parametrize("method", [Speculative(gamma=3), Speculative(gamma=3, chains=3)], ids=str)
 def test_the_end_token_inside_a_block_ends_the_text_and_nothing_else(method: Speculative) -> None:
     """Guards EOS handling mid-block: the distribution over whole texts must not shift."""
