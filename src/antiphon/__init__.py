@@ -30,11 +30,8 @@ __all__ = [
 ]
 
 _HOME = {
-    "StepScore": "antiphon.methods",
-    "SpecReason": "antiphon.methods",
-    "Majority": "antiphon.methods",
-    "RSD": "antiphon.methods",
     "EASD": "antiphon.methods",
+    "RSD": "antiphon.methods",
     "SMC": "antiphon.methods",
     "Autoregressive": "antiphon.methods",
     "CoSpec": "antiphon.methods",
@@ -42,10 +39,13 @@ _HOME = {
     "DraftOnly": "antiphon.methods",
     "Engine": "antiphon.engine",
     "LoadOptions": "antiphon.models.pair",
+    "Majority": "antiphon.methods",
     "ModelPair": "antiphon.models.pair",
     "Result": "antiphon.result",
     "SpecGuard": "antiphon.methods",
+    "SpecReason": "antiphon.methods",
     "Speculative": "antiphon.methods",
+    "StepScore": "antiphon.methods",
     "generate": "antiphon.api",
     "generate_many": "antiphon.api",
     "load_pair": "antiphon.models.pair",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from antiphon.cache import mark
 from antiphon.errors import UserError
 
 
@@ -47,10 +47,9 @@ def load(path: Path, begun: str, restart: bool) -> dict[str, Any] | None:
 
 def digest(*parts: object) -> str:
     """A short name of settings and tensors."""
-    found = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, torch.Tensor):
-            found.update(part.detach().contiguous().cpu().numpy().tobytes())
-        else:
-            found.update(repr(part).encode())
-    return found.hexdigest()[:16]
+    return mark(
+        *(
+            part.detach().cpu().numpy().tobytes() if isinstance(part, torch.Tensor) else part
+            for part in parts
+        )
+    )

@@ -111,7 +111,6 @@ def reinforce(
     state = load(checkpoint, begun, restart=False)
     if state is not None:
         policy.load_state_dict(state["policy"])
-        warm.load_state_dict(state["warm"])
         optimiser.load_state_dict(state["optimiser"])
         best, highest = state["best"], state["highest"]
         idle, first = state["idle"], state["step"]
@@ -138,7 +137,6 @@ def reinforce(
             begun,
             {
                 "policy": policy.state_dict(),
-                "warm": warm.state_dict(),
                 "optimiser": optimiser.state_dict(),
                 "best": best,
                 "highest": highest,

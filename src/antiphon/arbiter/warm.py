@@ -81,8 +81,8 @@ def split(
     """
     sides: tuple[list[Branch], list[Branch]] = ([], [])
     for one in mined:
-        digest = hashlib.sha256(one.problem.encode()).digest()
-        sides[digest[0] % HELD_OUT == 0].extend(one.branches)
+        lot = hashlib.sha256(one.problem.encode()).digest()[0]
+        sides[lot % HELD_OUT == 0].extend(one.branches)
     train, held = (_examples(side, recipe, states) for side in sides)
     if not len(train) or not len(held) or not 0 < float(train.labels.mean()) < 1:
         raise UserError("too few branches that differ were mined: mine more problems")

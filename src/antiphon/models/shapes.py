@@ -73,11 +73,6 @@ def tokenizer(size: int) -> Any:
 
 
 def build(shape: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    """The module, with random weights made where they are to be; in eval mode."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with torch.device(device):
-            return AutoModelForCausalLM.from_config(shape).eval()
-    finally:
-        torch.set_default_dtype(before)
+    """The module, with random weights made where they are to be."""
+    with device:
+        return AutoModelForCausalLM.from_config(shape, dtype=dtype)
