@@ -33,7 +33,7 @@ def draw_rows(probs: Tensor, us: Sequence[float]) -> list[int]:
     if len(us) != len(probs):
         raise ValueError(f"{len(probs)} rows of probabilities but {len(us)} uniforms")
     if probs.device.type == "cpu":
-        return [_draw(row, u) for row, u in zip(probs.detach().numpy(), us, strict=True)]
+        return _draw_on_cpu(probs.detach(), us)
     weights = probs.cpu() if probs.device.type == "mps" else probs  # MPS has no float64.
     # Parallel scans need not be monotone: only tokens with mass may carry a bound at all.
     bounds = weights.double().cumsum(-1).masked_fill_(weights <= 0, -math.inf)
@@ -74,18 +74,22 @@ class Randomness:
         return numbers
 
 
-def _draw(weights: Floats, u: float) -> int:
-    """`draw` on the CPU."""
-    if weights.size < 4 * _STRETCH:
-        return _locate(weights, u)[0]
-    # First the stretch of tokens that u falls into, then the token: sums over stretches are
-    # much faster than one running sum over the vocabulary.
-    whole = weights.size - weights.size % _STRETCH
-    masses = weights[:whole].reshape(-1, _STRETCH).sum(1, dtype=np.float64)
-    masses = np.append(masses, weights[whole:].sum(dtype=np.float64))
-    stretch, inside = _locate(masses, u)
-    start = stretch * _STRETCH
-    return start + _locate(weights[start : start + _STRETCH], inside)[0]
+def _draw_on_cpu(probs: Tensor, us: Sequence[float]) -> list[int]:
+    """`draw_rows` on the CPU, where one running sum over a large vocabulary takes long."""
+    weights = probs.numpy()
+    V = weights.shape[1]
+    if V < 4 * _STRETCH:
+        return [_locate(row, u)[0] for row, u in zip(weights, us, strict=True)]
+    # First the stretch of tokens that u falls into, then the token in it.
+    whole = V - V % _STRETCH
+    masses = probs[:, :whole].unflatten(1, (-1, _STRETCH)).sum(-1).numpy()
+    rest = weights[:, whole:].sum(1, keepdims=True)
+    tokens = []
+    for row, u, mass in zip(weights, us, np.concatenate([masses, rest], 1), strict=True):
+        stretch, inside = _locate(mass, u)
+        start = stretch * _STRETCH
+        tokens.append(start + _locate(row[start : start + _STRETCH], inside)[0])
+    return tokens
 
 
 def _locate(weights: Floats, u: float) -> tuple[int, float]:

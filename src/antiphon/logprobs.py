@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-_SMALL = 2**16  # Logits up to which all rows at once are cheaper than one after the other.
+_SMALL = 2**16  # Logits up to which all rows at once are cheaper than a few at a time.
 
 
 def logprobs_of(
@@ -18,13 +18,12 @@ def logprobs_of(
     ``rows`` says which row each token is looked up in; None: one after the other (R = C).
     """
     ids = torch.as_tensor(tokens, dtype=torch.long, device=logits.device)
-    if not len(ids) or small(logits):
-        chosen = logits if rows is None else logits[list(rows)]
-        return chosen.float().log_softmax(-1).gather(-1, ids[:, None])[:, 0]
-    # Row by row: the memory of one serves the next, and no row is copied to be read.
     each = range(len(ids)) if rows is None else rows
-    pairs = zip(each, ids, strict=True)
-    return torch.stack([logits[row].float().log_softmax(-1)[token] for row, token in pairs])
+    values = [
+        rows_of(logits, each[some]).float().log_softmax(-1).gather(-1, ids[some, None])[:, 0]
+        for some in stretches(logits, len(ids))
+    ]
+    return torch.cat(values) if values else torch.zeros(0, device=logits.device)
 
 
 def top_logprobs(logits: Tensor, k: int) -> list[dict[int, float]]:
@@ -34,6 +33,21 @@ def top_logprobs(logits: Tensor, k: int) -> list[dict[int, float]]:
     return [dict(zip(ids, values, strict=True)) for ids, values in rows]
 
 
-def small(logits: Tensor) -> bool:
-    """Whether all rows at once are cheaper than one at a time: always on an accelerator."""
-    return logits.device.type != "cpu" or logits.numel() <= _SMALL
+def stretches(logits: Tensor, rows: int) -> list[slice]:
+    """`rows` rows as wide as those of ``logits``, cut into what is best worked on at once.
+
+    Small ones, and all on an accelerator, come all at once. Large ones on the CPU come one a
+    thread: an operation over a row keeps one thread busy, and the memory of one stretch, still in
+    the cache, serves the next.
+    """
+    large = logits.device.type == "cpu" and rows * logits.shape[-1] > _SMALL
+    wide = torch.get_num_threads() if large else max(rows, 1)
+    return [slice(start, start + wide) for start in range(0, rows, wide)]
+
+
+def rows_of(logits: Tensor, rows: Sequence[int]) -> Tensor:
+    """Some rows of ``logits``; nothing is copied where they follow each other."""
+    first = rows[0] if len(rows) else 0
+    if all(row == first + i for i, row in enumerate(rows)):
+        return logits[first : first + len(rows)]
+    return logits[list(rows)]

@@ -54,7 +54,7 @@ class Seen:
         quantities: name -> quantiles. ``target_entropy`` and ``draft_entropy`` (nats, at every
             position), the same with ``_mismatch`` where the most probable tokens differ;
             ``step_min_logprob`` and ``step_mean_logprob`` (the target's, per step of the text,
-            nats), ``draft_step_min_logprob``.
+            nats, before temperature), ``draft_step_min_logprob``, ``draft_step_min_grounding``.
     """
 
     acceptance: float
@@ -82,6 +82,7 @@ class Profile:
         seen: temperature, as text -> what was seen at it.
         machine, target_seconds, draft_seconds: pass costs by rows, and where they were taken;
             empty where they were not.
+        boundary: where the text's steps end, of `methods.steps.BOUNDARIES`.
     """
 
     pair: str
@@ -91,6 +92,7 @@ class Profile:
     machine: str
     target_seconds: Mapping[str, float]
     draft_seconds: Mapping[str, float]
+    boundary: str = "blank-line"
 
     def __post_init__(self) -> None:
         if not self.seen:

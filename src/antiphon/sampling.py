@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from antiphon.drawing import Randomness, draw_rows
-from antiphon.logprobs import small
+from antiphon.logprobs import rows_of, stretches
 from antiphon.params import Language, SamplingParams
 
 _NUCLEUS = 256  # Sorted first for top_p; a nucleus is rarely larger, the vocabulary always is.
@@ -97,11 +97,6 @@ def distribution(
     """
     if params.greedy:
         return one_hot_argmax(shaped(logits, params, contexts))
-    return warped(logits, params, contexts).softmax(-1)
-
-
-def warped(logits: Tensor, params: SamplingParams, contexts: Sequence[Context] = ()) -> Tensor:
-    """The scores [R, V] whose softmax is the :func:`distribution`, for temperatures above 0."""
     scores = temper(shaped(logits, params, contexts), params.temperature)
     if params.min_p > 0.0:
         scores = keep_min_p(scores, params.min_p)
@@ -109,43 +104,40 @@ def warped(logits: Tensor, params: SamplingParams, contexts: Sequence[Context] =
         scores = keep_top_k(scores, params.top_k)
     if params.top_p < 1.0:
         scores = keep_top_p(scores, params.top_p, first=params.top_k or _NUCLEUS)
-    return scores
+    return scores.softmax(-1)
 
 
 class Distributions:
     """The rows of :func:`distribution`, each computed when it is first asked for.
 
-    A judge that stops at the first refusal never reads the rows after it.
+    A judge that stops at the first refusal never reads the rows after it. Large rows come with
+    the next ones, as many as there are threads to compute them meanwhile.
     """
 
     def __init__(
         self, logits: Tensor, params: SamplingParams, contexts: Sequence[Context] = ()
     ) -> None:
         self._logits, self._params, self._contexts = logits, params, contexts
-        # Small rows cost less than the calls that compute them: those come all at once.
-        self._whole = distribution(logits, params, contexts) if small(logits) else None
+        self._stretches = stretches(logits, len(logits))
+        self._at, self._read = -1, logits[:0]
 
     def __getitem__(self, row: int) -> Tensor:
         """Row ``row``, [V]."""
-        if self._whole is not None:
-            return self._whole[row]
-        mine = self._contexts[row : row + 1]
-        return distribution(self._logits[row : row + 1], self._params, mine)[0]
+        if not self._at <= row < self._at + len(self._read):
+            wide = self._stretches[0].stop
+            self._at = 0 if len(self._stretches) == 1 else row
+            mine = slice(self._at, self._at + wide)
+            self._read = distribution(self._logits[mine], self._params, self._contexts[mine])
+        return self._read[row - self._at]
 
     def log_chances(self, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """Logarithms of the probabilities of one token each in some rows, in nats.
-
-        For temperatures above 0.
-        """
-        if self._whole is not None:
-            found: list[float] = self._whole[list(rows), list(tokens)].double().log().tolist()
-            return found
-        # The sum over a row will do: its distribution need not be written.
-        chances = []
-        for row, token in zip(rows, tokens, strict=True):
-            mine = self._contexts[row : row + 1]
-            (scores,) = warped(self._logits[row : row + 1], self._params, mine)
-            chances.append(float(scores[token] - scores.logsumexp(-1)))
+        """Logarithms of the probabilities of one token each in some rows, in nats."""
+        chances: list[float] = []
+        for some in stretches(self._logits, len(rows)):
+            picked, ids = rows[some], torch.tensor(tokens[some], device=self._logits.device)
+            contexts = [self._contexts[row] for row in picked] if self._contexts else ()
+            p = distribution(rows_of(self._logits, picked), self._params, contexts)
+            chances += p.gather(-1, ids[:, None])[:, 0].double().log().tolist()
         return chances
 
 

@@ -100,7 +100,7 @@ def test_positions_are_what_the_models_thought(pair: ModelPair) -> None:
     problem = data.load(Lab(), None, 1).problems[0]
     prompt = tuple(pair.tokenizer(f"<|user|>{problem.question}<|assistant|>").input_ids)
     output = tuple(pair.tokenizer(problem.solution).input_ids)
-    found = positions(pair, prompt, output, 0.0)
+    found = positions(pair, prompt, output, 0.0, "blank-line")
     from transformers import AutoModelForCausalLM
 
     stock = [
@@ -120,15 +120,25 @@ def test_positions_are_what_the_models_thought(pair: ModelPair) -> None:
     assert len(found["target_entropy_mismatch"]) == int(differ.sum())
     chosen = p.gather(-1, torch.tensor(output)[:, None])[:, 0]
     assert min(found["step_min_logprob"]) == pytest.approx(float(chosen.min()), abs=1e-4)
-    ours = logprobs(pair.target, prompt, output, 1.0)
+    ours = logprobs(pair.target, prompt, output)
     assert torch.allclose(ours, p, atol=1e-3)
+    cooler = positions(pair, prompt, output, 0.5, "blank-line")
+    assert cooler["step_min_logprob"] == pytest.approx(found["step_min_logprob"], abs=1e-4)
+    assert max(cooler["target_entropy"]) < max(found["target_entropy"])
 
 
 def test_steps_end_at_blank_lines_and_cover_the_output(pair: ModelPair) -> None:
     text = "First 1 + 1 = 2.\n\nThen 2 + 2 = 4.\n\nThe answer is 4."
     output = tuple(pair.tokenizer(text).input_ids)
-    ends = step_ends(pair.tokenizer, (), output)
+    ends = step_ends(pair.tokenizer, (), output, "blank-line")
     assert ends[-1] == len(output)
     parts = [pair.tokenizer.decode(output[a:b]) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     assert len(parts) == 3
     assert "".join(parts) == text
+
+
+def test_steps_may_end_at_lines(pair: ModelPair) -> None:
+    output = tuple(pair.tokenizer("First 1 + 1 = 2.\n\nThen 2.\nThe answer is 4.").input_ids)
+    ends = step_ends(pair.tokenizer, (), output, "line")
+    parts = [pair.tokenizer.decode(output[a:b]) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    assert [part.strip() for part in parts] == ["First 1 + 1 = 2.", "Then 2.", "The answer is 4."]

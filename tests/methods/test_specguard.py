@@ -15,20 +15,15 @@ from tests.toys import TableModel, toy_engine
 from antiphon.api import encode, make_engine
 from antiphon.errors import UserError
 from antiphon.lab import problems
-from antiphon.methods import Autoregressive, DraftOnly, SpecGuard
+from antiphon.methods import RSD, Autoregressive, DraftOnly, SpecGuard, SpecReason, StepScore
 from antiphon.methods.selection import medoid, numbers, vote
 from antiphon.methods.specguard import scaled
-from antiphon.methods.steps import aggregate, ends_step
+from antiphon.methods.steps import BOUNDARIES, aggregate, ends_step
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
 from antiphon.params import SamplingParams
 
-TOY: dict[str, Any] = {
-    "beta": 1.0,
-    "low_logprob": -10.0,
-    "high_logprob": 0.0,
-    "longest": 4,
-    "selector": "text",
-}
+LOGPROB: dict[str, Any] = {"beta": 1.0, "low_logprob": -10.0, "high_logprob": 0.0}
+TOY: dict[str, Any] = LOGPROB | {"longest": 4, "selector": "text"}
 
 
 @cache
@@ -122,12 +117,45 @@ def test_ties_go_to_the_first() -> None:
     assert numbers("So 3 * 4 = 12, not 1,200.5.") == ("3", "4", "12", "1,200.5")
 
 
-def test_a_step_ends_at_a_blank_line_after_some_text() -> None:
-    assert ends_step("So 2.\n\n")
-    assert ends_step("So 2.\n\nThen")
-    assert not ends_step("\n\n")
-    assert not ends_step("So 2.\n")
-    assert not ends_step("")
+def test_a_step_ends_at_its_boundary_after_some_text() -> None:
+    assert ends_step("So 2.\n\n", "blank-line")
+    assert ends_step("So 2.\n\nThen", "blank-line")
+    assert not ends_step("\n\n", "blank-line")
+    assert not ends_step("So 2.\n", "blank-line")
+    assert not ends_step("", "blank-line")
+    assert ends_step("So 2.\n", "line")
+    assert ends_step("So 2.\n\n", "line")
+    assert not ends_step("\n", "line")
+
+
+@pytest.mark.parametrize("method", [SpecGuard, RSD, SpecReason, StepScore])
+def test_every_method_of_steps_knows_the_same_boundaries(method: Any) -> None:
+    with pytest.raises(UserError, match="boundary is 'lines': choose blank-line, line"):
+        method(boundary="lines")
+    with pytest.raises(UserError, match="longest is 0"):
+        method(longest=0)
+    with pytest.raises(UserError, match="gamma is -1"):
+        method(gamma=-1)
+
+
+@pytest.mark.parametrize("method", [SpecGuard(boundary="line"), StepScore(boundary="line")])
+def test_a_profile_of_other_steps_is_refused(method: Any) -> None:
+    with pytest.raises(UserError, match="end at a blank-line, the method's at a line"):
+        make_engine(pair()).generate([(1, 2)], [SamplingParams()], method)
+
+
+@pytest.mark.parametrize("gamma", [0, 3])
+@pytest.mark.parametrize("tau", [0.0, 1.1])
+def test_steps_end_at_the_methods_boundary(
+    gamma: int, tau: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards a boundary that drafted or refused steps, or their speculation, ignore."""
+    monkeypatch.setitem(BOUNDARIES, "line", "=")  # The lab's lines are apart by blank ones.
+    prompt = encode(pair(), problems("test")[0].question)
+    method = SpecGuard(candidates=1, boundary="line", gamma=gamma, tau=tau, **LOGPROB)
+    ((result,),) = make_engine(pair()).generate([prompt], [SamplingParams()], method)
+    assert result.text.count("=") > 1
+    assert sum(r.notes["steps"] for r in result.rounds) == result.text.count("=") + 1
 
 
 def test_scores_are_scaled_and_cut() -> None:

@@ -225,8 +225,8 @@ def mismatches(
     assert pair.draft is not None
     if not output:
         return [], torch.empty(0, len(NAMES)), []
-    p = logprobs(pair.target, prompt, output, 1.0).exp()
-    q = logprobs(pair.draft, prompt, output, 1.0).exp()
+    p = logprobs(pair.target, prompt, output).exp()
+    q = logprobs(pair.draft, prompt, output).exp()
     drafted, own = q.argmax(-1), p.argmax(-1)
     seen = features(Evidence(drafted, torch.cat([p, p[-1:]]), q, torch.cat([p, p[-1:]]), q))
     spots = (drafted != own).nonzero()[:, 0].tolist()

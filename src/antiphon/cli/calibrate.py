@@ -11,13 +11,14 @@ from rich.progress import Progress
 from rich.table import Table
 
 from antiphon.cli import options as opt
-from antiphon.cli.eval import build_task
+from antiphon.cli.eval import build_task, examples
 from antiphon.errors import UserError
 from antiphon.eval import data as rows
 from antiphon.eval.calibrate import calibrate as collect
 from antiphon.eval.prompting import Prompting
 from antiphon.eval.runner import Plan
 from antiphon.methods import Speculative
+from antiphon.methods.steps import BOUNDARIES
 from antiphon.profile import Profile
 
 
@@ -33,6 +34,11 @@ def calibrate(
         str, typer.Option(help="Temperatures to look at, commas between.")
     ] = "0,0.6,1",
     costs: Annotated[bool, typer.Option(help="Also measure this machine's pass costs.")] = True,
+    boundary: Annotated[
+        str, typer.Option(help="Where reasoning steps end: blank-line or line.")
+    ] = "blank-line",
+    shots: Annotated[int, typer.Option(help="Worked examples in the prompt.")] = 0,
+    shots_from: Annotated[Path | None, typer.Option(help="JSONL they come from.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed, for temperatures above 0.")] = 0,
     target: opt.Target = None,
     draft: opt.Draft = None,
@@ -59,20 +65,22 @@ def calibrate(
     plan = Plan(
         task=chosen,
         data=rows.load(chosen, data, limit),
-        prompting=Prompting(),
+        prompting=Prompting(shots=examples(chosen, shots, shots_from)),
         methods={"speculative": Speculative()},
         seeds=(seed,),
         params=opt.sampling(max_tokens=chosen.max_tokens),
         batch=batch,
     )
     levels = parse_temperatures(temperatures)
+    if boundary not in BOUNDARIES:
+        raise UserError(f"--boundary is {boundary!r}: choose {', '.join(BOUNDARIES)}")
     pair = opt.load(
         target, draft, device, dtype, target_quant, draft_quant, threads, None, engine, head
     )
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("calibrating", total=len(levels) * len(plan.data.problems))
-        profile = collect(plan, pair, levels, lambda: progress.advance(bar), costs)
+        profile = collect(plan, pair, levels, lambda: progress.advance(bar), costs, boundary)
     profile.save(out)
     show(profile, Console())
     typer.echo(f"wrote {out}", err=True)

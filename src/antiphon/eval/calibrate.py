@@ -19,7 +19,7 @@ from antiphon.detokenizer import Detokenizer
 from antiphon.errors import UserError
 from antiphon.eval.runner import Plan, answers
 from antiphon.methods.grounding import Grounding
-from antiphon.methods.steps import BREAK
+from antiphon.methods.steps import ends_step
 from antiphon.models.base import Capture, Extension, LanguageModel
 from antiphon.models.pair import ModelPair
 from antiphon.profile import LEVELS, Profile, Quantiles, Seen
@@ -37,6 +37,7 @@ def calibrate(
     temperatures: Sequence[float],
     told: Callable[[], None] = lambda: None,
     costs: bool = True,
+    boundary: str = "blank-line",
 ) -> Profile:
     """Measure a pair.
 
@@ -45,13 +46,17 @@ def calibrate(
         temperatures: to look at; the plan's own does not count.
         told: is called after every problem.
         costs: also measure this machine's pass costs.
+        boundary: where steps end.
 
     Raises:
         UserError: the pair has no draft, or too little was written.
     """
     if pair.draft is None:
         raise UserError("a profile is about a pair: give --draft PATH")
-    seen = {f"{temperature:g}": look(plan, pair, temperature, told) for temperature in temperatures}
+    seen = {
+        f"{temperature:g}": look(plan, pair, temperature, boundary, told)
+        for temperature in temperatures
+    }
     target_seconds, draft_seconds = _pass_costs(pair) if costs else ({}, {})
     return Profile(
         pair=pair.fingerprint,
@@ -61,6 +66,7 @@ def calibrate(
         machine=machine_and_precision(pair) if costs else "",
         target_seconds=target_seconds,
         draft_seconds=draft_seconds,
+        boundary=boundary,
     )
 
 
@@ -74,7 +80,9 @@ def _pass_costs(pair: ModelPair) -> tuple[dict[str, float], dict[str, float]]:
     return target, draft
 
 
-def look(plan: Plan, pair: ModelPair, temperature: float, told: Callable[[], None]) -> Seen:
+def look(
+    plan: Plan, pair: ModelPair, temperature: float, boundary: str, told: Callable[[], None]
+) -> Seen:
     """What both models think along the target's answers at one temperature."""
     plan = replace(plan, params=replace(plan.params, temperature=temperature))
     (label,) = plan.methods
@@ -85,7 +93,7 @@ def look(plan: Plan, pair: ModelPair, temperature: float, told: Callable[[], Non
         text = answer.outputs[-1] if answer.outputs else ""
         output = tuple(pair.tokenizer(text, add_special_tokens=False).input_ids)
         if prompt and output:
-            for name, values in positions(pair, prompt, output, temperature).items():
+            for name, values in positions(pair, prompt, output, temperature, boundary).items():
                 sums.setdefault(name, []).extend(values)
         told()
     if len(sums.get("acceptance", ())) < FEWEST:
@@ -99,15 +107,19 @@ def look(plan: Plan, pair: ModelPair, temperature: float, told: Callable[[], Non
 
 
 def positions(
-    pair: ModelPair, prompt: tuple[int, ...], output: tuple[int, ...], temperature: float
+    pair: ModelPair,
+    prompt: tuple[int, ...],
+    output: tuple[int, ...],
+    temperature: float,
+    boundary: str,
 ) -> dict[str, list[float]]:
     """What both models thought at each of the output's ``T`` positions, teacher-forced.
 
-    At temperature 0: at temperature 1.
+    At temperature 0: at temperature 1. Of steps the log-probabilities are those before temperature.
     """
     assert pair.draft is not None
-    p = logprobs(pair.target, prompt, output, temperature or 1.0)
-    q = logprobs(pair.draft, prompt, output, temperature or 1.0)
+    raw = logprobs(pair.target, prompt, output), logprobs(pair.draft, prompt, output)
+    p, q = ((x / (temperature or 1.0)).log_softmax(-1) for x in raw)
     overlap = torch.minimum(p.exp(), q.exp()).sum(-1)
     agree = p.argmax(-1) == q.argmax(-1)
     found = {"acceptance": _list(overlap), "agreement": _list(agree.float())}
@@ -115,8 +127,8 @@ def positions(
         found[name] = _list(values)
         found[f"{name}_mismatch"] = _list(values[~agree])
     chosen = torch.tensor(output, device=p.device)[:, None]
-    of_target, of_draft = (x.gather(-1, chosen)[:, 0].tolist() for x in (p, q))
-    ends = step_ends(pair.tokenizer, prompt, output)
+    of_target, of_draft = (x.gather(-1, chosen)[:, 0].tolist() for x in raw)
+    ends = step_ends(pair.tokenizer, prompt, output, boundary)
     bounds = list(zip([0, *ends[:-1]], ends, strict=True))
     found["step_min_logprob"] = [min(of_target[a:b]) for a, b in bounds]
     found["step_mean_logprob"] = [float(np.mean(of_target[a:b])) for a, b in bounds]
@@ -150,23 +162,25 @@ def groundings(
 
 
 def logprobs(
-    model: LanguageModel, prompt: tuple[int, ...], output: tuple[int, ...], temperature: float
+    model: LanguageModel, prompt: tuple[int, ...], output: tuple[int, ...]
 ) -> torch.Tensor:
     """Log-probabilities ``[T, V]`` before each output token, in nats."""
     tree = model.new_tree(len(prompt) + len(output))
     text = prompt + output[:-1]
     rows = tuple(range(len(prompt) - 1, len(text)))
     (scores,) = model.forward([Extension(model, tree, text, rows=rows)])
-    return torch.log_softmax(scores.logits / temperature, dim=-1)
+    return scores.logits.float().log_softmax(-1)
 
 
-def step_ends(tokenizer: Any, prompt: tuple[int, ...], output: tuple[int, ...]) -> list[int]:
-    """Where each step of the output ends, as a token count; a step ends at a blank line."""
+def step_ends(
+    tokenizer: Any, prompt: tuple[int, ...], output: tuple[int, ...], boundary: str
+) -> list[int]:
+    """Where each step of the output ends, as a token count."""
     detokenizer = Detokenizer(tokenizer, prompt)
     text, ends = "", []
     for place, token in enumerate(output, 1):
         text += detokenizer.push(token)
-        if BREAK in text:
+        if ends_step(text, boundary):
             ends.append(place)
             text = ""
     if not ends or ends[-1] < len(output):

@@ -9,10 +9,9 @@ from __future__ import annotations
 import torch
 
 from antiphon.drafting.model import DraftModel
-from antiphon.errors import UserError
 from antiphon.logprobs import logprobs_of
 from antiphon.methods.loop import EMPTY, exact_judge, hypothetical, verification
-from antiphon.methods.steps import Candidate, Scored, StepWriter, ends_step
+from antiphon.methods.steps import Candidate, Scored, StepWriter
 from antiphon.models.base import Extension, Scores
 from antiphon.request import Provenance, Steps, ask
 from antiphon.rules.base import Block
@@ -88,7 +87,7 @@ class Redo:
                 step.logprobs.append(logprob)
                 step.text += reader.push(token)
                 count += 1
-                step.ended = token in self.target.ends or ends_step(step.text)
+                step.ended = self.target.ended(token, step.text)
                 if step.ended:
                     break
             # The last token stays unread in both trees: somebody will want the logits after it.
@@ -113,9 +112,3 @@ class Redo:
         scores = yield from ask(Extension(model, tree, block.tokens, chain, rows))
         joined = torch.cat([first[None], scores.logits])
         return Scores(joined, scores.nodes), [tree.tip, *scores.nodes]
-
-
-def check_gamma(gamma: object) -> None:
-    """Raise UserError for a block length that cannot be."""
-    if type(gamma) is not int or gamma < 0:
-        raise UserError(f"gamma is {gamma!r}: give draft tokens a round, or 0: token by token")

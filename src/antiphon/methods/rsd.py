@@ -14,8 +14,8 @@ from typing import ClassVar
 from antiphon.errors import UserError
 from antiphon.methods import rewards
 from antiphon.methods.base import Models
-from antiphon.methods.redo import Redo, check_gamma
-from antiphon.methods.steps import StepWriter, step_commit
+from antiphon.methods.redo import Redo
+from antiphon.methods.steps import StepWriter, check_steps, step_commit
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
 from antiphon.sampling import Context
@@ -36,6 +36,7 @@ class RSD:
         slope: alpha of "logistic".
         gamma: draft tokens a round of exact speculation, where the target writes a step; 0: it
             writes token by token.
+        boundary: what closes a step after some text: "blank-line" or "line".
         longest: tokens after which a step counts as complete.
     """
 
@@ -47,18 +48,17 @@ class RSD:
     accept: str = "binary"
     slope: float = 10.0
     gamma: int = 0
+    boundary: str = "blank-line"
     longest: int = 256
 
     def __post_init__(self) -> None:
-        check_gamma(self.gamma)
+        check_steps(self.gamma, self.longest, self.boundary)
         if self.delta != self.delta:
             raise UserError("delta is not a number: give a reward, 0 to 1")
         if self.accept not in ACCEPTS:
             raise UserError(f"accept is {self.accept!r}: choose {', '.join(ACCEPTS)}")
         if not self.slope > 0:
             raise UserError(f"slope is {self.slope!r}: give a number above 0")
-        if type(self.longest) is not int or self.longest < 1:
-            raise UserError(f"longest is {self.longest!r}: give a whole number >= 1")
 
     def check(self, models: Models, params: SamplingParams) -> None:
         if models.draft is None:
@@ -68,8 +68,8 @@ class RSD:
     def run(self, request: Request, models: Models) -> Steps[None]:
         assert models.draft is not None
         reward = rewards.load(self.reward, models.target, models.pair)
-        draft = StepWriter(models.draft, request, self.longest)
-        target = StepWriter(models.target, request, self.longest)
+        draft = StepWriter(models.draft, request, self.longest, self.boundary)
+        target = StepWriter(models.target, request, self.longest, self.boundary)
         redo = Redo(target, draft, self.gamma)
         context = Context(request.prompt)
         while request.room(len(context.output)) > 0:

@@ -14,7 +14,7 @@ import torch
 
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
-from antiphon.methods.redo import Redo, check_gamma
+from antiphon.methods.redo import Redo
 from antiphon.methods.selection import medoid, numbers, vote
 from antiphon.methods.steps import (
     AGGREGATES,
@@ -22,6 +22,8 @@ from antiphon.methods.steps import (
     Scored,
     StepWriter,
     aggregate,
+    check_steps,
+    seen_of_steps,
     step_commit,
 )
 from antiphon.models.base import Capture
@@ -49,6 +51,7 @@ class SpecGuard:
         threshold, renormalise, residual: see `models.base.Capture` and `methods.grounding`.
         gamma: draft tokens a round of exact speculation, where the target writes a step, one
             candidate then; 0: it writes token by token.
+        boundary: what closes a step after some text: "blank-line" or "line".
         longest: tokens after which a step counts as complete.
         low_logprob, high_logprob, low_grounding, high_grounding: raw scores that count as 0 and
             1; None: the profile's 1 and 99 % quantiles.
@@ -68,6 +71,7 @@ class SpecGuard:
     renormalise: bool = False
     residual: float = 0.0
     gamma: int = 0
+    boundary: str = "blank-line"
     longest: int = 256
     low_logprob: float | None = None
     high_logprob: float | None = None
@@ -75,15 +79,13 @@ class SpecGuard:
     high_grounding: float | None = None
 
     def __post_init__(self) -> None:
-        check_gamma(self.gamma)
+        check_steps(self.gamma, self.longest, self.boundary)
         if self.gamma and self.target_candidates > 1:
             raise UserError("with gamma the target writes one candidate: use target_candidates=1")
         for name, least in (("candidates", 1), ("target_candidates", 0), ("layers", 1)):
             if type(getattr(self, name)) is not int or getattr(self, name) < least:
                 given = getattr(self, name)
                 raise UserError(f"{name} is {given!r}: give a whole number >= {least}")
-        if type(self.longest) is not int or self.longest < 1:
-            raise UserError(f"longest is {self.longest!r}: give a whole number >= 1")
         if not 0 <= self.beta <= 1:
             raise UserError(f"beta is {self.beta!r}: give a weight, 0 to 1")
         if self.tau != self.tau:
@@ -109,8 +111,10 @@ class SpecGuard:
         if self.beta < 1:
             layers = min(self.layers, getattr(models.draft, "layers", self.layers))
             capture = Capture(layers, self.threshold, self.renormalise)
-        draft = StepWriter(models.draft, request, self.longest, capture, self.residual)
-        target = StepWriter(models.target, request, self.longest)
+        draft = StepWriter(
+            models.draft, request, self.longest, self.boundary, capture, self.residual
+        )
+        target = StepWriter(models.target, request, self.longest, self.boundary)
         redo = Redo(target, draft, self.gamma)
         context, before = Context(request.prompt), ""
         while request.room(len(context.output)) > 0:
@@ -176,7 +180,7 @@ class SpecGuard:
                         "specguard needs the range of its scores: make a profile with antiphon "
                         f"calibrate and give --profile FILE, or give low_{short} and high_{short}"
                     )
-                seen = models.profile.at(params.temperature)
+                seen = seen_of_steps(models.profile, params.temperature, self.boundary)
                 low = seen.quantile(name, RANGE[0]) if low is None else low
                 high = seen.quantile(name, RANGE[1]) if high is None else high
             found.append((low or 0.0, 1.0 if high is None else high))

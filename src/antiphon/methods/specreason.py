@@ -13,8 +13,8 @@ import torch
 
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
-from antiphon.methods.redo import Redo, check_gamma
-from antiphon.methods.steps import StepWriter, step_commit
+from antiphon.methods.redo import Redo
+from antiphon.methods.steps import StepWriter, check_steps, step_commit
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
 from antiphon.sampling import Context
@@ -36,6 +36,7 @@ class SpecReason:
             authors put theirs as another turn of the chat.
         gamma: draft tokens a round of exact speculation, where the target writes a step; 0: it
             writes token by token.
+        boundary: what closes a step after some text: "blank-line" or "line".
         longest: tokens after which a step counts as complete.
     """
 
@@ -47,10 +48,11 @@ class SpecReason:
     first: int = 0
     question: str = QUESTION
     gamma: int = 0
+    boundary: str = "blank-line"
     longest: int = 256
 
     def __post_init__(self) -> None:
-        check_gamma(self.gamma)
+        check_steps(self.gamma, self.longest, self.boundary)
         if self.threshold != self.threshold:
             raise UserError("threshold is not a number: give a grade, 0 to 9")
         if self.grade not in GRADES:
@@ -59,8 +61,6 @@ class SpecReason:
             raise UserError(f"first is {self.first!r}: give a number of steps, 0 or more")
         if not self.question:
             raise UserError("question is empty: give the text that asks for a grade")
-        if type(self.longest) is not int or self.longest < 1:
-            raise UserError(f"longest is {self.longest!r}: give a whole number >= 1")
 
     def check(self, models: Models, params: SamplingParams) -> None:
         if models.draft is None:
@@ -73,8 +73,8 @@ class SpecReason:
         assert models.encode is not None
         question = models.encode(self.question)
         digits = [models.encode(str(digit))[-1] for digit in range(10)]
-        draft = StepWriter(models.draft, request, self.longest)
-        target = StepWriter(models.target, request, self.longest)
+        draft = StepWriter(models.draft, request, self.longest, self.boundary)
+        target = StepWriter(models.target, request, self.longest, self.boundary)
         redo = Redo(target, draft, self.gamma)
         context, steps = Context(request.prompt), 0
         while request.room(len(context.output)) > 0:

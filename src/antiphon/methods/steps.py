@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 import torch
 
 from antiphon.drawing import draw_rows
+from antiphon.errors import UserError
 from antiphon.logprobs import logprobs_of
 from antiphon.methods.branches import Branches
 from antiphon.methods.grounding import Grounding
 from antiphon.models.base import Capture, Extension, LanguageModel
+from antiphon.profile import Profile, Seen
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask
 from antiphon.sampling import Context, distribution
 
-BREAK = "\n\n"
+BOUNDARIES = {"blank-line": "\n\n", "line": "\n"}
+"""What closes a step, after some text."""
 AGGREGATES = ("min", "mean", "p10")
 """How a step's tokens become one number."""
 
@@ -27,7 +30,7 @@ class Candidate:
     Attributes:
         tokens, text: what was written.
         nodes: the tree nodes that read it; the last token has none.
-        ended: the step is complete: a blank line after some text, or an end token.
+        ended: the step is complete: its boundary after some text, or an end token.
         sums: sum of the hidden states that read it.
         logprobs: of its tokens under the model that wrote it, before temperature and truncation.
         who: wrote each token, where not all are the writer's own.
@@ -72,9 +75,10 @@ class StepWriter:
     The trunk holds the text the model has read; `text` may be ahead of it.
 
     Args:
+        longest: tokens after which a step counts as complete.
+        boundary: what closes a step, of `BOUNDARIES`.
         capture: attention to keep track of, for grounding; None: none.
         residual: see `Grounding`.
-        longest: tokens after which a step counts as complete.
     """
 
     def __init__(
@@ -82,10 +86,12 @@ class StepWriter:
         model: LanguageModel,
         request: Request,
         longest: int,
+        boundary: str,
         capture: Capture | None = None,
         residual: float = 0.0,
     ) -> None:
         self.model, self.request, self.longest = model, request, longest
+        self.boundary = boundary
         self.tree = model.new_tree(request.longest)
         self.capture = capture
         self.grounding = Grounding(capture.layers, residual) if capture else None
@@ -134,7 +140,7 @@ class StepWriter:
                 candidate.tokens.append(token)
                 candidate.logprobs.append(logprob)
                 candidate.text += readers[i].push(token)
-                candidate.ended = token in self.ends or ends_step(candidate.text)
+                candidate.ended = self.ended(token, candidate.text)
                 if candidate.ended or len(candidate.tokens) == room:
                     continue
                 parent = candidate.nodes[-1] if candidate.nodes else self.tree.tip
@@ -150,6 +156,10 @@ class StepWriter:
                     old = candidates[i].sums
                     candidates[i].sums = hidden[row] if old is None else old + hidden[row]
         return candidates
+
+    def ended(self, token: int, text: str) -> bool:
+        """Whether a step is complete that has this text and last token."""
+        return token in self.ends or ends_step(text, self.boundary)
 
     def score(
         self,
@@ -258,7 +268,27 @@ def step_commit(step: Candidate, accepted: bool, score: float) -> Commit:
     )
 
 
-def ends_step(text: str) -> bool:
-    """Whether a blank line closes the step: one that has some text before it."""
-    body, found, _ = text.rpartition(BREAK)
+def ends_step(text: str, boundary: str) -> bool:
+    """Whether its boundary closes the step: one that has some text before it."""
+    body, found, _ = text.rpartition(BOUNDARIES[boundary])
     return bool(found) and bool(body.strip())
+
+
+def seen_of_steps(profile: Profile, temperature: float, boundary: str) -> Seen:
+    """What a profile says of steps; raises UserError where its steps end elsewhere."""
+    if profile.boundary != boundary:
+        raise UserError(
+            f"the profile's steps end at a {profile.boundary}, the method's at a {boundary}: give "
+            f"boundary={profile.boundary}, or a profile of antiphon calibrate --boundary {boundary}"
+        )
+    return profile.at(temperature)
+
+
+def check_steps(gamma: object, longest: object, boundary: object) -> None:
+    """Raise UserError for fields of a method of steps that cannot be."""
+    if type(gamma) is not int or gamma < 0:
+        raise UserError(f"gamma is {gamma!r}: give draft tokens a round, or 0: token by token")
+    if type(longest) is not int or longest < 1:
+        raise UserError(f"longest is {longest!r}: give a whole number >= 1")
+    if boundary not in BOUNDARIES:
+        raise UserError(f"boundary is {boundary!r}: choose {', '.join(BOUNDARIES)}")

@@ -13,8 +13,15 @@ from typing import ClassVar
 
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
-from antiphon.methods.redo import Redo, check_gamma
-from antiphon.methods.steps import AGGREGATES, StepWriter, aggregate, step_commit
+from antiphon.methods.redo import Redo
+from antiphon.methods.steps import (
+    AGGREGATES,
+    StepWriter,
+    aggregate,
+    check_steps,
+    seen_of_steps,
+    step_commit,
+)
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
 from antiphon.sampling import Context
@@ -33,6 +40,7 @@ class StepScore:
         aggregate: a step's score, over its tokens' log-probabilities: "min", "mean" or "p10".
         gamma: draft tokens a round of exact speculation, where the target writes a step; 0: it
             writes token by token.
+        boundary: what closes a step after some text: "blank-line" or "line".
         longest: tokens after which a step counts as complete.
     """
 
@@ -44,13 +52,13 @@ class StepScore:
     threshold: float | None = None
     aggregate: str = "min"
     gamma: int = 0
+    boundary: str = "blank-line"
     longest: int = 256
 
     def __post_init__(self) -> None:
-        check_gamma(self.gamma)
-        for name in ("candidates", "longest"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)!r}: give a whole number >= 1")
+        check_steps(self.gamma, self.longest, self.boundary)
+        if type(self.candidates) is not int or self.candidates < 1:
+            raise UserError(f"candidates is {self.candidates!r}: give a whole number >= 1")
         if not 0 <= self.quantile <= 1:
             raise UserError(f"quantile is {self.quantile!r}: give a share, 0 to 1")
         if self.threshold is not None and self.threshold != self.threshold:
@@ -66,8 +74,8 @@ class StepScore:
     def run(self, request: Request, models: Models) -> Steps[None]:
         assert models.draft is not None
         bar = self.bar(models, request.params)
-        draft = StepWriter(models.draft, request, self.longest)
-        target = StepWriter(models.target, request, self.longest)
+        draft = StepWriter(models.draft, request, self.longest, self.boundary)
+        target = StepWriter(models.target, request, self.longest, self.boundary)
         redo = Redo(target, draft, self.gamma)
         count = 1 if request.params.greedy else self.candidates
         context = Context(request.prompt)
@@ -99,4 +107,6 @@ class StepScore:
                 "antiphon calibrate and give --profile FILE, or give threshold in nats"
             )
         kind = "step_mean_logprob" if self.aggregate == "mean" else "step_min_logprob"
-        return models.profile.at(params.temperature).quantile(kind, self.quantile)
+        return seen_of_steps(models.profile, params.temperature, self.boundary).quantile(
+            kind, self.quantile
+        )

@@ -140,10 +140,11 @@ def sharpened(p: Tensor, power: float) -> tuple[Tensor, float]:
 
 def _log_ratio(p: Tensor, q: Tensor, token: int, control: float) -> float:
     """Log p / o at one token."""
-    refused = 1 - float(torch.minimum(q, p / control).sum(dtype=torch.float64))
-    deficit = float((p - q).clamp_min(0).sum(dtype=torch.float64))
+    # R, which is 1 less the mass of min(q, p / c), without the rounding of that difference.
+    refused = float(torch.sub(q, p, alpha=1 / control).clamp_min_(0).sum())
+    deficit = float((p - q).clamp_min_(0).sum())
     mine, theirs = float(p[token]), float(q[token])
-    # Rounding must not promise more than all of the deficit, nor less than none.
-    share = min(max(refused / deficit, 0.0), 1.0) if deficit > 0 else 0.0
+    # Rounding must not promise more than all of the deficit.
+    share = min(refused / deficit, 1.0) if deficit > 0 else 0.0
     drawn = min(theirs, mine / control) + share * max(mine - theirs, 0.0)
     return math.log(mine / drawn)
