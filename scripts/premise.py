@@ -1,10 +1,13 @@
-"""SpecGuard's premise on the bundled pair: do a step's scores tell whether it is right?
+"""SpecGuard's premise: do a step's scores tell whether it is right?
 
     python scripts/premise.py --problems 600 --temperature 0.7 --record docs/records/premise.json
+    python scripts/premise.py --answers RUN.jsonl --target PATH --draft PATH --profile PROFILE
 
-The draft writes solutions to training problems; a step counts while all before it are right, and is
-right if it does the gold solution's sums. Prints the AUROC of every score, of steps of all
-lengths and by thirds of their length, with bootstrap intervals over problems.
+On the bundled pair the draft writes solutions to training problems; a step counts while all before
+it are right, and is right if it does the gold solution's sums. Of another pair the answers are read
+that `antiphon eval` has recorded, and every step counts as right whose solution is. Prints the
+AUROC of every score, of steps of all lengths and by thirds of their length, with bootstrap
+intervals over problems.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -22,13 +26,16 @@ import torch
 
 from antiphon.api import encode, make_engine
 from antiphon.costs import machine
+from antiphon.eval import journal
 from antiphon.eval.calibrate import groundings, logprobs, step_ends
+from antiphon.eval.prompting import Prompting
 from antiphon.lab import pair_path
 from antiphon.lab.problems import Problem, problem
 from antiphon.lab.value_head import ValueHead, auroc, step_labels
 from antiphon.methods import DraftOnly, SpecGuard
 from antiphon.methods.base import Models
 from antiphon.methods.specguard import scaled
+from antiphon.methods.steps import BOUNDARIES
 from antiphon.models.base import Extension
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
 from antiphon.params import SamplingParams
@@ -38,31 +45,61 @@ FIRST = 10**9 + 2_000_000
 RESAMPLES = 400
 
 
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """What was written, as token ids, and which of its first steps are right."""
+
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    labels: list[bool]
+
+
+def of_the_lab(pair: ModelPair, count: int, temperature: float) -> list[Solution]:
+    """The draft's solutions to training problems, up to the first wrong step."""
+    gold: list[Problem] = [problem("train", FIRST + i) for i in range(count)]
+    prompts = [encode(pair, one.question) for one in gold]
+    params = SamplingParams(temperature=temperature, max_tokens=144, seed=0)
+    texts = make_engine(pair).generate(prompts, [params] * len(gold), DraftOnly())
+    found = []
+    for one, prompt, (text,) in zip(gold, prompts, texts, strict=True):
+        labels = step_labels(one, text.text)
+        until = labels.index(False) + 1 if False in labels else len(labels)
+        found.append(Solution(prompt, text.token_ids, labels[:until]))
+    return found
+
+
+def of_a_run(pair: ModelPair, path: Path, method: str, boundary: str) -> list[Solution]:
+    """A method's recorded answers; all steps of one are as right as its answer."""
+    found = []
+    for answer in journal.read(path).answers.values():
+        if answer.method != method or not answer.outputs or not answer.outputs[-1]:
+            continue
+        prompt = Prompting().encode(pair.tokenizer, answer.prompts[-1])
+        output = tuple(pair.tokenizer(answer.outputs[-1], add_special_tokens=False).input_ids)
+        steps = len(step_ends(pair.tokenizer, prompt, output, boundary))
+        found.append(Solution(prompt, output, [bool(answer.right)] * steps))
+    return found
+
+
 def scores(
     pair: ModelPair,
-    head: ValueHead,
+    head: ValueHead | None,
     ranges: tuple[tuple[float, float], tuple[float, float]],
-    prompt: tuple[int, ...],
-    output: tuple[int, ...],
+    solution: Solution,
+    boundary: str,
 ) -> tuple[list[dict[str, float]], list[int]]:
     """Every score of every step, and the steps' lengths."""
     assert pair.draft is not None
-    p, q = (logprobs(model, prompt, output, 1.0) for model in (pair.target, pair.draft))
+    prompt, output = solution.prompt, solution.output
+    p, q = (logprobs(model, prompt, output) for model in (pair.target, pair.draft))
     chosen = torch.tensor(output)[:, None]
     of_target, of_draft = (rows.gather(-1, chosen)[:, 0] for rows in (p, q))
     doubts, draft_doubts, apart = entropy(p.exp()), entropy(q.exp()), divergence(q.exp(), p.exp())
-    tree = pair.target.new_tree(len(prompt) + len(output))
-    rows = tuple(range(len(prompt), len(prompt) + len(output)))
-    (read,) = pair.target.forward(
-        [Extension(pair.target, tree, prompt + output, rows=rows, hidden=True)]
-    )
-    assert read.hidden is not None
-    ends = step_ends(pair.tokenizer, prompt, output)
+    ends = step_ends(pair.tokenizer, prompt, output, boundary)
     bounds = list(zip([0, *ends[:-1]], ends, strict=True))
-    rewards = head(read.hidden[[end - 1 for end in ends]]).sigmoid().tolist()
     grounded = groundings(pair.draft, prompt, output, bounds)
     found = []
-    for (a, b), reward, ground in zip(bounds, rewards, grounded, strict=True):
+    for (a, b), ground in zip(bounds, grounded, strict=True):
         low = float(of_draft[a:b].min())
         found.append(
             {
@@ -76,10 +113,28 @@ def scores(
                 "target log-probability, mean": float(of_target[a:b].mean()),
                 "target entropy, -max": -float(doubts[a:b].max()),
                 "KL(q, p), -max": -float(apart[a:b].max()),
-                "value head on the target": reward,
+                "length, -tokens": a - b,
             }
         )
+    if head is not None:
+        for row, reward in zip(found, rewards(pair, head, solution, ends), strict=True):
+            row["value head on the target"] = reward
     return found, [b - a for a, b in bounds]
+
+
+def rewards(
+    pair: ModelPair, head: ValueHead, solution: Solution, ends: Sequence[int]
+) -> list[float]:
+    """The value head's opinion at the end of every step."""
+    text = solution.prompt + solution.output
+    rows = tuple(range(len(solution.prompt), len(text)))
+    extension = Extension(
+        pair.target, pair.target.new_tree(len(text)), text, rows=rows, hidden=True
+    )
+    (read,) = pair.target.forward([extension])
+    assert read.hidden is not None
+    values: list[float] = head(read.hidden[[end - 1 for end in ends]]).sigmoid().tolist()
+    return values
 
 
 def area(scores: Sequence[float], labels: Sequence[bool]) -> float:
@@ -112,28 +167,36 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--answers", type=Path, help="JSONL of antiphon eval, of another pair")
+    parser.add_argument("--of", default="draft-only", help="the method whose answers are read")
+    parser.add_argument("--boundary", choices=BOUNDARIES, default="blank-line")
+    parser.add_argument("--profile", type=Path)
+    for flag in ("--target", "--draft"):
+        parser.add_argument(flag)
+        parser.add_argument(f"{flag}-quant", default="none")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    pair = load_pair(options=LoadOptions(dtype="float32"))
-    head = ValueHead.load(pair_path("value_head"))
-    gold: list[Problem] = [problem("train", FIRST + i) for i in range(options.problems)]
-    prompts = [encode(pair, one.question) for one in gold]
-    params = SamplingParams(temperature=options.temperature, max_tokens=144, seed=0)
-    texts = make_engine(pair).generate(prompts, [params] * len(gold), DraftOnly())
+    quants = {"target_quant": options.target_quant, "draft_quant": options.draft_quant}
+    load = LoadOptions(dtype="auto" if options.target else "float32", **quants)
+    pair = load_pair(options.target, options.draft, load, profile=options.profile)
+    if options.answers:
+        head, solutions = None, of_a_run(pair, options.answers, options.of, options.boundary)
+    else:
+        head = ValueHead.load(pair_path("value_head"))
+        solutions = of_the_lab(pair, options.problems, options.temperature)
     models = Models(pair.target, pair.draft, None, pair.profile, pair.fingerprint)
-    ranges = SpecGuard().ranges(models, params)
+    params = SamplingParams(temperature=options.temperature)
+    ranges = SpecGuard(boundary=options.boundary).ranges(models, params)
     rows: list[dict[str, float]] = []
     labels, lengths, owner = [], [], []
     with torch.no_grad():
-        for i, (one, prompt, (text,)) in enumerate(zip(gold, prompts, texts, strict=True)):
-            seen, sizes = scores(pair, head, ranges, prompt, text.token_ids)
-            for row, size, good in zip(seen, sizes, step_labels(one, text.text), strict=False):
-                rows.append(row)
-                labels.append(good)
-                lengths.append(size)
-                owner.append(i)
-                if not good:
-                    break
+        for i, solution in enumerate(solutions):
+            seen, sizes = scores(pair, head, ranges, solution, options.boundary)
+            counted = list(zip(seen, sizes, solution.labels, strict=False))
+            rows += [row for row, _, _ in counted]
+            lengths += [size for _, size, _ in counted]
+            labels += [good for _, _, good in counted]
+            owner += [i] * len(counted)
     right, size, of = np.array(labels), np.array(lengths), np.array(owner)
     cuts = np.quantile(size, [1 / 3, 2 / 3])
     parts = {
@@ -154,7 +217,7 @@ def main() -> None:
         "steps": {part: int(keep.sum()) for part, keep in parts.items()},
         "right": float(right.mean()),
         "length_cuts": [float(cut) for cut in cuts],
-        "problems": options.problems,
+        "problems": len(solutions),
         "temperature": options.temperature,
         "pair": pair.description,
         "machine": machine(),

@@ -103,6 +103,16 @@ def premise(record: dict[str, Any]) -> list[str]:
     return lines
 
 
+def oracle(record: dict[str, Any]) -> list[str]:
+    """A record of scripts/oracle.py: what gold could choose."""
+    lines = ["| decisions for the draft, at most | right, % (95 %) |", "| --- | --- |"]
+    return lines + [
+        f"| {row['decisions']} | {100 * row['right']:.1f} "
+        f"({100 * row['low']:.1f} to {100 * row['high']:.1f}) |"
+        for row in record["oracle"]
+    ]
+
+
 def table(name: str) -> str:
     """The Markdown of a record, its conditions below it."""
     record = json.loads((RECORDS / f"{name}.json").read_text())
@@ -112,6 +122,8 @@ def table(name: str) -> str:
         lines = equality(record)
     elif "premise" in record:
         lines = premise(record)
+    elif "oracle" in record:
+        lines = oracle(record)
     elif "rule_ms" in record:
         lines = rules(record)
     elif "split" in record:

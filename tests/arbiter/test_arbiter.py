@@ -217,6 +217,9 @@ def test_a_target_branch_on_the_targets_own_text_ends_as_that_text(tmp_path: Pat
     lines = content.splitlines(keepends=True)
     path.write_text("".join(lines[:8]) + lines[8][:20])
     assert mine.mine(miner(), pair(), problems, path) == found
+    # Nothing tells this walk from the target's own, except that it is not known to be that.
+    other = replace(miner(), walk=Speculative())
+    assert mine.mine(other, pair(), problems, tmp_path / "again.jsonl") == found
     assert path.read_text() == content
 
 

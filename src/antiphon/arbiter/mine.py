@@ -163,27 +163,26 @@ def _group(
     ends = pair.eos_token_ids
     asked: list[tuple[int, int, int]] = []  # problem, position, token
     found: dict[int, tuple[int, list[int], torch.Tensor, list[tuple[int, int]]]] = {}
+    grades: dict[tuple[int, int, int], Grade] = {}
     for i, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
         output = text.token_ids
         spots, seen, rivals = mismatches(pair, prompt, output, miner.states)
         kept = _drawn(problems[i].id, len(spots), miner.most)
         found[i] = (len(spots), [spots[k] for k in kept], seen[kept], [rivals[k] for k in kept])
+        whole = miner.task.grade(problems[i], text.text)
         for spot, pairs in zip(found[i][1], found[i][3], strict=True):
-            asked += [(i, spot, token) for token in pairs]
+            for token in pairs:
+                if miner.walk is None and token == output[spot]:
+                    grades[i, spot, token] = whole  # The text itself is this branch.
+                else:
+                    asked.append((i, spot, token))
     # Every branch of the group in one queue: the batch never runs empty between problems.
     starts = [(*prompts[i], *texts[i].token_ids[:spot], token) for i, spot, token in asked]
     rooms = [miner.max_tokens - spot - 1 for _, spot, _ in asked]
-    live = [k for k, room in enumerate(rooms) if room > 0 and asked[k][2] not in ends]
-    wishes = [SamplingParams(max_tokens=rooms[k]) for k in live]
-    ran = engine.generate([starts[k] for k in live], wishes, Speculative()) if live else []
-    tails = {k: result.token_ids for k, (result,) in zip(live, ran, strict=True)}
-    grades: dict[tuple[int, int, int], Grade] = {}
-    for k, (i, spot, token) in enumerate(asked):
-        ids = (*texts[i].token_ids[:spot], token, *tails.get(k, ()))
-        whole = pair.tokenizer.decode(
-            [t for t in ids if t not in ends], clean_up_tokenization_spaces=False
-        )
-        grades[i, spot, token] = miner.task.grade(problems[i], whole)
+    for key, tail in zip(asked, continued(engine, starts, rooms, ends), strict=True):
+        i, spot, token = key
+        ids = (*texts[i].token_ids[:spot], token, *tail)
+        grades[key] = miner.task.grade(problems[i], plain(pair, ids))
     for i, problem in enumerate(problems):
         count, spots, seen, rivals = found[i]
         yield Mined(
@@ -202,6 +201,24 @@ def _group(
                 for spot, row, (drafted, own) in zip(spots, seen, rivals, strict=True)
             ),
         )
+
+
+def continued(
+    engine: Engine, starts: Sequence[tuple[int, ...]], rooms: Sequence[int], ends: frozenset[int]
+) -> list[tuple[int, ...]]:
+    """What the target writes greedily behind each beginning, ``rooms`` tokens at most."""
+    live = [k for k, room in enumerate(rooms) if room > 0 and starts[k][-1] not in ends]
+    wishes = [SamplingParams(max_tokens=rooms[k]) for k in live]
+    ran = engine.generate([starts[k] for k in live], wishes, Speculative()) if live else []
+    tails = {k: result.token_ids for k, (result,) in zip(live, ran, strict=True)}
+    return [tails.get(k, ()) for k in range(len(starts))]
+
+
+def plain(pair: ModelPair, ids: Sequence[int]) -> str:
+    """The text of an output's ids, without end tokens."""
+    kept = [token for token in ids if token not in pair.eos_token_ids]
+    text: str = pair.tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+    return text
 
 
 def packed(states: torch.Tensor) -> str:
