@@ -13,6 +13,7 @@ from tests.toys import TableModel, toy_engine
 
 from antiphon.api import encode, make_engine
 from antiphon.arbiter import mine, reinforce, warm
+from antiphon.arbiter.checkpoint import bind
 from antiphon.arbiter.features import NAMES, features
 from antiphon.arbiter.mine import Branch, Mined, Miner
 from antiphon.arbiter.policy import Policy, load
@@ -221,6 +222,14 @@ def test_a_target_branch_on_the_targets_own_text_ends_as_that_text(tmp_path: Pat
     other = replace(miner(), walk=Speculative())
     assert mine.mine(other, pair(), problems, tmp_path / "again.jsonl") == found
     assert path.read_text() == content
+
+
+def test_branches_of_other_prompts_do_not_join(tmp_path: Path) -> None:
+    path = tmp_path / "arbiter" / "branches.jsonl"
+    bind(path, {"shots": ["a", "b"], "branches": 8})
+    bind(path, {"shots": ["a", "b"], "branches": 8})
+    with pytest.raises(UserError, match=r"mined with shots \['a', 'b'\], not \[\].*another --out"):
+        bind(path, {"shots": [], "branches": 8})
 
 
 def test_decoding_sees_what_was_mined_hidden_states_included() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from antiphon.errors import UserError
 from antiphon.eval import data
-from antiphon.eval.prompting import Prompting
-from antiphon.eval.task import BrokenRow
+from antiphon.eval.prompting import Prompting, unshown
+from antiphon.eval.task import BrokenRow, Problem
 from antiphon.eval.tasks import TASKS, JSONLines
 
 GOOD: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -147,6 +147,11 @@ def test_a_dialogue_asks_its_second_turn_after_the_first_answer() -> None:
     said = [m["content"] for m in Prompting().messages(task, problem, ["A text."])]
     assert said == ["Write.", "A text.", "Again."]
     assert task.grade(problem, "anything").right is None
+
+
+def test_worked_examples_are_no_problems() -> None:
+    one, two = Problem("a", "How many?", "2", "", {}), Problem("b", "How much?", "3", "", {})
+    assert unshown([one, two], [Problem("z", "How many?", "2", "", {})]) == (two,)
 
 
 def test_system_prompt_shots_and_instruction_stand_where_they_belong() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +55,22 @@ def digest(*parts: object) -> str:
             for part in parts
         )
     )
+
+
+def bind(path: Path, settings: Mapping[str, Any]) -> None:
+    """Note beside a file of mined problems how they are put, so that no other ones join them.
+
+    Raises UserError where the file was mined with other settings.
+    """
+    note = path.with_name("mining.json")
+    text = json.dumps(settings, indent=1, default=str) + "\n"
+    if not note.exists():
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(text, encoding="utf-8")
+    held = json.loads(note.read_text(encoding="utf-8"))
+    for name, value in json.loads(text).items():
+        if held.get(name) != value:
+            raise UserError(
+                f"{note}: was mined with {name} {held.get(name)!r}, not {value!r}: give the same, "
+                "or another --out"
+            )

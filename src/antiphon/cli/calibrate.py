@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from antiphon.cli.eval import build_task, examples
 from antiphon.errors import UserError
 from antiphon.eval import data as rows
 from antiphon.eval.calibrate import calibrate as collect
-from antiphon.eval.prompting import Prompting
+from antiphon.eval.prompting import Prompting, unshown
 from antiphon.eval.runner import Plan
 from antiphon.methods import Speculative
 from antiphon.methods.steps import BOUNDARIES
@@ -62,10 +63,12 @@ def calibrate(
         from antiphon.lab import data_path
 
         data = data_path("calibration")
+    prompting = Prompting(shots=examples(chosen, shots, shots_from))
+    found = rows.load(chosen, data, limit)
     plan = Plan(
         task=chosen,
-        data=rows.load(chosen, data, limit),
-        prompting=Prompting(shots=examples(chosen, shots, shots_from)),
+        data=replace(found, problems=unshown(found.problems, prompting.shots)),
+        prompting=prompting,
         methods={"speculative": Speculative()},
         seeds=(seed,),
         params=opt.sampling(max_tokens=chosen.max_tokens),

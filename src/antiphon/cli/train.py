@@ -14,12 +14,13 @@ from rich.progress import Progress
 from antiphon.arbiter import mine as mining
 from antiphon.arbiter import reinforce as reinforcing
 from antiphon.arbiter import warm
+from antiphon.arbiter.checkpoint import bind
 from antiphon.arbiter.policy import load
 from antiphon.cli import options as opt
-from antiphon.cli.eval import build_task
+from antiphon.cli.eval import build_task, examples
 from antiphon.errors import UserError
 from antiphon.eval import data as rows
-from antiphon.eval.prompting import Prompting
+from antiphon.eval.prompting import Prompting, unshown
 from antiphon.eval.task import Problem, Task
 from antiphon.models.pair import ModelPair
 
@@ -36,6 +37,11 @@ def train_arbiter(
     stages: Annotated[
         str, typer.Option(help="mine, warm, reinforce; commas between.")
     ] = "mine,warm,reinforce",
+    shots: Annotated[int, typer.Option(help="Worked examples in the prompt.")] = 0,
+    shots_from: Annotated[Path | None, typer.Option(help="JSONL they come from.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Longest output. Default: the task's.")
+    ] = None,
     branches: Annotated[int, typer.Option(help="Branches a problem at most.")] = 8,
     both_right: Annotated[
         float, typer.Option(help="Weight of mismatches where both branches are right.")
@@ -76,8 +82,10 @@ def train_arbiter(
     if limit < 1:
         raise UserError(f"--limit is {limit}: give a whole number >= 1")
     chosen = build_task(task, None, None)
-    problems = train_problems(chosen, data, limit)
-    miner = mining.Miner(chosen, Prompting(), chosen.max_tokens, None, branches, batch, states)
+    prompting = Prompting(shots=examples(chosen, shots, shots_from))
+    problems = list(unshown(train_problems(chosen, data, limit), prompting.shots))
+    longest = max_tokens or chosen.max_tokens
+    miner = mining.Miner(chosen, prompting, longest, None, branches, batch, states)
     recipe = warm.Recipe(
         epochs=epochs, both_right=both_right, noise=noise, seed=seed, labels=labels
     )
@@ -89,6 +97,7 @@ def train_arbiter(
     )
     console = Console(stderr=True)
     if "mine" in wanted:
+        bind(out / "branches.jsonl", _settings(miner, data, pair))
         mined = _mine(miner, pair, problems, out, console)
         console.print(shares(mined), highlight=False)
     if "warm" in wanted:
@@ -108,6 +117,19 @@ def train_problems(task: Task, data: Path | None, limit: int) -> list[Problem]:
 
     drawn = (problem("train", 10**9 + index) for index in range(limit))
     return [task.problem(asdict(one), index) for index, one in enumerate(drawn)]
+
+
+def _settings(miner: mining.Miner, data: Path | None, pair: ModelPair) -> dict[str, Any]:
+    """What mined branches depend on; the number of problems and the batch may change."""
+    return {
+        "pair": pair.description,
+        "task": miner.task.name,
+        "data": data.name if data else "",
+        "shots": [shot.id for shot in miner.prompting.shots],
+        "max_tokens": miner.max_tokens,
+        "branches": miner.most,
+        "states": miner.states,
+    }
 
 
 def shares(mined: list[mining.Mined]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,12 @@ class Prompting:
     def _asked(self, task: Task, problem: Problem) -> str:
         instruction = task.instruction if self.instruction is None else self.instruction
         return f"{problem.question}\n{instruction}" if instruction else problem.question
+
+
+def unshown(problems: Iterable[Problem], shots: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The problems that are none of the worked examples."""
+    shown = {shot.question for shot in shots}
+    return tuple(problem for problem in problems if problem.question not in shown)
 
 
 def _user(text: str) -> dict[str, str]:
