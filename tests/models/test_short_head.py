@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from tests.bundled import pair, run
 
+from antiphon.cli.options import parse_vocab
 from antiphon.drawing import draw_rows
 from antiphon.errors import UserError
 from antiphon.methods import Autoregressive, Speculative
 from antiphon.models.base import Extension
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
-from antiphon.models.short_head import ShortHead
+from antiphon.models.short_head import ShortHead, ranked
 
 KEPT = 300
 
@@ -65,8 +68,44 @@ def test_greedy_texts_are_the_targets_all_the_same(engine: str) -> None:
     assert any(token >= KEPT + 16 for r in plain for token in r.token_ids)
 
 
+def test_tokens_are_ranked_by_their_counts(tmp_path: Path) -> None:
+    tokenizer = pair().tokenizer
+    plain = tmp_path / "text.txt"
+    plain.write_text("one two two\ntwo", encoding="utf-8")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"a": ["one two two"], "b": {"c": "two"}, "d": 2}\n', encoding="utf-8")
+    found = ranked(tokenizer, rows)
+    ids = Counter(tokenizer("one two two").input_ids + tokenizer("two").input_ids)
+    assert sorted(found) == sorted(ids)
+    assert [ids[token] for token in found] == sorted(ids.values(), reverse=True)
+    assert set(found) <= set(ranked(tokenizer, plain))  # Which has line breaks, too.
+    torn = tmp_path / "torn.jsonl"
+    torn.write_text('{"a": ', encoding="utf-8")
+    for path in (torn, tmp_path / "none.txt"):
+        with pytest.raises(UserError, match=r"cannot be read as text.*N:FILE"):
+            ranked(tokenizer, path)
+
+
+def test_the_most_frequent_tokens_of_a_text_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("Anna has 12 apples. Anna has 7.", encoding="utf-8")
+    options = LoadOptions(dtype="float32", draft_vocab=4, draft_vocab_text=path)
+    found = load_pair(options=options)
+    assert found.draft is not None
+    assert "(frequent 4 tokens)" in found.draft.name
+    tree = found.draft.new_tree(4)
+    (scores,) = found.draft.forward([Extension(found.draft, tree, (5,), rows=(0,))])
+    proposed = set(torch.isfinite(scores.logits[0]).nonzero()[:, 0].tolist())
+    assert proposed >= set(ranked(found.tokenizer, path)[:4])
+    assert len(proposed) < 64
+
+
 def test_what_cannot_be_shortened_is_refused() -> None:
     with pytest.raises(UserError, match="--draft-vocab is 0: give 1 to"):
         load_pair(options=LoadOptions(draft_vocab=0))
+    with pytest.raises(UserError, match="give both"):
+        LoadOptions(draft_vocab_text=Path("text"))
+    with pytest.raises(UserError, match="give a number of tokens, or N:FILE"):
+        parse_vocab("many")
     with pytest.raises(UserError, match="give --draft PATH"):
         load_pair(draft="self", options=LoadOptions(draft_vocab=10))

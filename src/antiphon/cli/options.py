@@ -46,10 +46,11 @@ DraftQuant = Annotated[
     str, typer.Option(help="Draft weights: none, int8, int4 (CPU).", rich_help_panel=_MODELS)
 ]
 DraftVocab = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--draft-vocab",
-        help="Let the draft propose this many frequent tokens alone; faster, and as exact.",
+        help="N or N:FILE. Let the draft propose N tokens alone, those of the lowest ids or the "
+        "most frequent ones in a text or JSONL; faster, and as exact.",
         rich_help_panel=_MODELS,
     ),
 ]
@@ -183,6 +184,17 @@ def parse_gamma(text: str) -> int | Literal["auto"]:
         raise UserError(f"--gamma is {text!r}: give a whole number >= 1, or 'auto'") from None
 
 
+def parse_vocab(text: str | None) -> tuple[int | None, Path | None]:
+    """``N`` or ``N:FILE`` of --draft-vocab; the pair judges the number."""
+    if text is None:
+        return None, None
+    number, _, path = text.partition(":")
+    try:
+        return int(number), Path(path).expanduser() if path else None
+    except ValueError:
+        raise UserError(f"--draft-vocab is {text!r}: give a number of tokens, or N:FILE") from None
+
+
 def load(
     target: str | None,
     draft: str | None,
@@ -193,7 +205,7 @@ def load(
     threads: int | None = None,
     profile: Path | None = None,
     engine: str = "auto",
-    head: int | None = None,
+    head: str | None = None,
     quiet: bool = False,
 ) -> ModelPair:
     """Load the pair the flags describe; the memory budget goes to standard error."""
@@ -203,7 +215,16 @@ def load(
         if threads < 1:
             raise UserError(f"--threads is {threads}: give a whole number >= 1")
         torch.set_num_threads(threads)
-    options = LoadOptions(device, dtype, target_quant, draft_quant, engine=engine, draft_vocab=head)
+    tokens, text = parse_vocab(head)
+    options = LoadOptions(
+        device,
+        dtype,
+        target_quant,
+        draft_quant,
+        engine=engine,
+        draft_vocab=tokens,
+        draft_vocab_text=text,
+    )
     model_draft = None if draft == "ngram" else draft
     if target is None and draft == "ngram":
         from antiphon.lab import pair_path

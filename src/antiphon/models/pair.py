@@ -16,6 +16,7 @@ from antiphon.models.budget import budget
 from antiphon.models.compiled.graphed import GraphedModel
 from antiphon.models.compiled.traced import NotTraceableError, TracedModel
 from antiphon.models.hf import HFModel
+from antiphon.models.short_head import ranked
 from antiphon.models.source import Source
 from antiphon.profile import Profile, fingerprint
 from antiphon.profile import load as load_profile
@@ -35,6 +36,7 @@ class LoadOptions:
         dtype: "float32", "bfloat16", "float16", or "auto": bfloat16 on a GPU and on CPUs with
             bfloat16 instructions, float32 elsewhere.
         draft_vocab: the draft proposes this many tokens alone, see `models.short_head`; None: all.
+        draft_vocab_text: a file whose tokens are counted to choose them; None: the lowest ids.
         target_quant, draft_quant: "none", or weights in "int8" or "int4" (CPU).
         slots: tokens of cache to count in the memory budget.
         engine: "eager" (transformers' modules as they are), "traced" (a TorchScript graph of
@@ -49,8 +51,11 @@ class LoadOptions:
     slots: int = 2048
     engine: str = "auto"
     draft_vocab: int | None = None
+    draft_vocab_text: Path | None = None
 
     def __post_init__(self) -> None:
+        if self.draft_vocab_text is not None and self.draft_vocab is None:
+            raise UserError("draft_vocab_text chooses tokens, draft_vocab says how many: give both")
         if self.dtype not in (*DTYPES, "auto"):
             raise UserError(f"dtype is {self.dtype!r}: choose auto, {', '.join(DTYPES)}")
         for field in ("target_quant", "draft_quant"):
@@ -141,7 +146,10 @@ def load_pair(
     found = source.find(target)
     found_draft = None
     if draft not in (None, SELF):
-        found_draft = replace(source.find(str(draft)), head=options.draft_vocab)
+        found_draft = source.find(str(draft))
+        text = options.draft_vocab_text
+        ranking = ranked(found_draft.tokenizer, text) if text else ()
+        found_draft = replace(found_draft, head=options.draft_vocab, ranking=ranking)
     elif options.draft_vocab is not None:
         raise UserError("--draft-vocab shortens a draft model's head: give --draft PATH")
     if found_draft is not None:

@@ -8,11 +8,16 @@ and the target alone proposes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+
+from antiphon.errors import UserError
 
 
 class ShortHead(nn.Module):
@@ -44,3 +49,35 @@ class ShortHead(nn.Module):
 def shorten(module: Any, tokens: Iterable[int]) -> None:
     """Give a `PreTrainedModel` a head for some tokens alone."""
     module.set_output_embeddings(ShortHead(module.get_output_embeddings(), tokens))
+
+
+def ranked(tokenizer: Any, path: Path) -> tuple[int, ...]:
+    """The ids of the tokens of a text, the most frequent first, the lower id on ties.
+
+    Args:
+        path: a text file, or a ``.jsonl`` file, of which every string counts.
+
+    Raises:
+        UserError: for a file that cannot be read.
+    """
+    counts: Counter[int] = Counter()
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                texts = _strings(json.loads(line)) if path.suffix == ".jsonl" else [line]
+                for text in texts:
+                    counts.update(tokenizer(text, add_special_tokens=False).input_ids)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path}: cannot be read as text ({error}): give --draft-vocab N:FILE a text or JSONL"
+        ) from error
+    return tuple(sorted(counts, key=lambda token: (-counts[token], token)))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every string inside a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)

@@ -31,8 +31,9 @@ class Source:
         gguf_file: the file in that folder, for GGUF.
         config: the transformers configuration.
         tokenizer: the transformers fast tokenizer.
-        head: the model is to propose only this many tokens, those with the lowest ids (in a
-            byte-pair vocabulary the most frequent ones), and special ones; None: all.
+        head: the model is to propose only this many tokens, and special ones; None: all.
+        ranking: ids from which those are taken first, then come the lowest ids (in a byte-pair
+            vocabulary the most frequent ones).
     """
 
     name: str
@@ -41,6 +42,7 @@ class Source:
     config: Any
     tokenizer: Any
     head: int | None = None
+    ranking: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.head is not None and not 1 <= self.head < len(self.tokenizer):
@@ -53,14 +55,16 @@ class Source:
     def title(self) -> str:
         """What messages and records call the model."""
         name = Path(self.name).name or self.name
-        return name if self.head is None else f"{name} (first {self.head} tokens)"
+        kind = "frequent" if self.ranking else "first"
+        return name if self.head is None else f"{name} ({kind} {self.head} tokens)"
 
     def proposed(self) -> set[int]:
         """The ids the head is to have, where it is not to have all."""
         added = self.tokenizer.get_added_vocab().values()
-        ids = {*range(self.head or 0), *added, *self.tokenizer.all_special_ids}
+        order = list(dict.fromkeys((*self.ranking, *range(len(self.tokenizer)))))
+        ids = {*order[: self.head], *added, *self.tokenizer.all_special_ids}
         # Kernels want a number of outputs that 16 divides: a few more of the next tokens.
-        more = (i for i in range(self.head or 0, len(self.tokenizer)) if i not in ids)
+        more = (i for i in order[self.head :] if i not in ids)
         return ids | set(itertools.islice(more, -len(ids) % 16))
 
     @property
@@ -81,7 +85,9 @@ class Source:
         """Names these very weights, and `parts`: a new file under the old path is new."""
         config = {k: v for k, v in self.config.to_dict().items() if k != "_name_or_path"}
         text = json.dumps(config, sort_keys=True, default=str)
-        return mark(self.files(), text, *parts, *([] if self.head is None else [self.head]))
+        head = [] if self.head is None else [self.head]
+        ranking = [str(self.ranking)] if self.ranking else []
+        return mark(self.files(), text, *parts, *head, *ranking)
 
     def parameters(self) -> dict[str, int]:
         """Number of parameters: in linears (which may be quantised) and elsewhere."""
