@@ -113,6 +113,19 @@ def oracle(record: dict[str, Any]) -> list[str]:
     ]
 
 
+def verification(record: dict[str, Any]) -> list[str]:
+    """A record of scripts/verification.py: milliseconds a step."""
+    heads = ("method", "steps", "refused", "drafting, ms", "verifying, ms", "its share")
+    heads += ("rewriting, ms", "all, ms")
+    lines = ["| " + " | ".join(heads) + " |", "| --- " * len(heads) + "|"]
+    return lines + [
+        f"| {row['name']} | {row['steps']:.0f} | {row['refused']:.0%} | {row['drafting']:.1f} "
+        f"| {row['verifying']:.1f} | {row['verifying'] / row['all']:.0%} | {row['rewriting']:.1f} "
+        f"| {row['all']:.1f} |"
+        for row in record["verification"]
+    ]
+
+
 def table(name: str) -> str:
     """The Markdown of a record, its conditions below it."""
     record = json.loads((RECORDS / f"{name}.json").read_text())
@@ -122,6 +135,8 @@ def table(name: str) -> str:
         lines = equality(record)
     elif "premise" in record:
         lines = premise(record)
+    elif "verification" in record:
+        lines = verification(record)
     elif "oracle" in record:
         lines = oracle(record)
     elif "rule_ms" in record:

@@ -65,6 +65,7 @@ def test_the_target_as_its_own_draft_never_changes_a_weight() -> None:
         notes = last_notes(result)
         assert sum(r.notes["fired"] for r in result.rounds) == 0
         assert notes["mean_ess"] == pytest.approx(6)
+        assert (notes["resamples"], notes["ancestry"]) == (0, [])
         assert notes["log_z"] == pytest.approx(0, abs=1e-6)
 
 
@@ -307,6 +308,22 @@ def test_the_vote_returns_the_heaviest_particle_of_the_heaviest_answer() -> None
         for particle in particles:  # Toy texts hold no numbers: an answer is the whole text.
             weights[tuple(particle["tokens"])] += particle["weight"]
         assert weights[result.token_ids] == max(weights.values())
+
+
+def test_the_ancestry_says_who_was_copied() -> None:
+    """Places with one parent in the last resampling, which ends the text, hold one text."""
+    told = 0
+    for result in run(SMC(particles=6, gamma=2, threshold=1.0), runs=20, length=5):
+        notes = last_notes(result)
+        assert notes["resamples"] == len(notes["ancestry"])
+        assert notes["resamples"] == sum(r.notes["fired"] for r in result.rounds)
+        assert all(len(parents) == 6 for parents in notes["ancestry"])
+        texts: dict[int, set[tuple[int, ...]]] = {}
+        for parent, particle in zip(notes["ancestry"][-1], notes["particles"], strict=True):
+            texts.setdefault(parent, set()).add(tuple(particle["tokens"]))
+        assert all(len(found) == 1 for found in texts.values())
+        told += len(texts) < 6
+    assert told > 0
 
 
 def test_automatic_sizes_need_costs_and_follow_them() -> None:

@@ -60,6 +60,7 @@ class Population:
         self.log_z = 0.0
         self._sizes: list[float] = []
         self._particles: list[int] = []
+        self._ancestry: list[list[int]] = []
         self._slots = self._slots_apart = 0
         self._notes: dict[str, Any] = {"rounds": 0, "fired": 0}
         self._proposed: list[int] = []
@@ -173,7 +174,9 @@ class Population:
             particles: how many there are afterwards.
         """
         counts = scheme(normalised(self.log_weights), self.request.randomness, particles)
-        self.members = [replace(self.members[i]) for i in ancestors(counts)]
+        chosen = ancestors(counts)
+        self._ancestry.append(chosen)
+        self.members = [replace(self.members[i]) for i in chosen]
         self.log_z += log_mean(self.log_weights)
         self.log_weights = np.zeros(len(self.members))
         self._notes["fired"] += 1
@@ -210,6 +213,8 @@ class Population:
             "log_z": log_z if math.isfinite(log_z) else None,
             "mean_ess": sum(self._sizes) / max(len(self._sizes), 1),
             "mean_particles": sum(self._particles) / max(len(self._particles), 1),
+            "resamples": len(self._ancestry),
+            "ancestry": self._ancestry,
             "slots": self._slots,
             "slots_apart": self._slots_apart,
             "particles": [
