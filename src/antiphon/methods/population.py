@@ -23,7 +23,7 @@ from antiphon.methods.particles import (
     normalised,
 )
 from antiphon.methods.selection import answer, weighted_vote
-from antiphon.methods.weighing import Outcome, controlled_blocks, whole_blocks
+from antiphon.methods.weighing import Outcome, Round, controlled_blocks, whole_blocks
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask, judge
 from antiphon.sampling import Context, Distributions, distribution
 
@@ -141,11 +141,11 @@ class Population:
         self._count_slots(drafts)
 
         places = [i for i, particle in enumerate(self.members) if not particle.finished]
-        block = (drafts, rows, p, self.power, self.ends, self.request.randomness)
+        drafted = Round(drafts, rows, p, self.power, self.ends, self.request.randomness)
         if control:
-            outcomes = controlled_blocks(*block, control)
+            outcomes = controlled_blocks(drafted, control)
         else:
-            outcomes = whole_blocks(*block, self.log_weights, places, bar)
+            outcomes = whole_blocks(drafted, self.log_weights, places, bar)
         for place, draft, path, mine, outcome in zip(
             places, drafts, paths, rows, outcomes, strict=True
         ):

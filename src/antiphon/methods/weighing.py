@@ -24,6 +24,27 @@ from antiphon.sampling import Distributions
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """What was drafted, and what it is weighed by.
+
+    Attributes:
+        drafts: of the particles that draft.
+        rows: of each of them, the rows of p at its tokens and after the last.
+        p: the target's distributions, ``R`` rows.
+        power: alpha; weights aim at p^alpha.
+        ends: tokens that end a text.
+        randomness: the request's.
+    """
+
+    drafts: Sequence[Draft]
+    rows: Sequence[Sequence[int]]
+    p: Distributions
+    power: float
+    ends: frozenset[int]
+    randomness: Randomness
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What becomes of one particle's block.
 
@@ -41,26 +62,17 @@ class Outcome:
 
 
 def whole_blocks(
-    drafts: Sequence[Draft],
-    rows: Sequence[Sequence[int]],
-    p: Distributions,
-    power: float,
-    ends: frozenset[int],
-    randomness: Randomness,
-    log_weights: Floats,
-    places: Sequence[int],
-    bar: float = 0.0,
+    drafted: Round, log_weights: Floats, places: Sequence[int], bar: float = 0.0
 ) -> list[Outcome]:
     """Every token stands; w grows by p^alpha / q of each, and the target adds one of its own.
 
     Args:
-        rows: of each particle, the rows of p at its tokens and after the last.
-        p: the target's distributions, ``R`` rows.
         log_weights: of all particles, finished ones too, ``[N]``.
         places: of the drafting particles in it.
         bar: keep the longest beginning of the block at whose end the effective sample size is
             still at or above this, one token at least; 0: the whole block.
     """
+    drafts, rows, p, power = drafted.drafts, drafted.rows, drafted.p, drafted.power
     longest = max(len(draft.tokens) for draft in drafts)
     gains = np.zeros((len(log_weights), longest))
     for place, draft, mine in zip(places, drafts, rows, strict=True):
@@ -77,23 +89,15 @@ def whole_blocks(
         stand = min(kept, len(draft.tokens))
         gain = float(gains[place, :stand].sum())
         last = None
-        if not stand or draft.tokens[stand - 1] not in ends:
+        if not stand or draft.tokens[stand - 1] not in drafted.ends:
             aim, log_mass = sharpened(p[mine[stand]], power)
-            last = draw(aim, randomness.uniform())
+            last = draw(aim, drafted.randomness.uniform())
             gain += log_mass
         outcomes.append(Outcome(stand, last, "bonus", gain))
     return outcomes
 
 
-def controlled_blocks(
-    drafts: Sequence[Draft],
-    rows: Sequence[Sequence[int]],
-    p: Distributions,
-    power: float,
-    ends: frozenset[int],
-    randomness: Randomness,
-    control: float,
-) -> list[Outcome]:
+def controlled_blocks(drafted: Round, control: float) -> list[Outcome]:
     """Rejection control: token x stands with chance min(1, p(x) / (c q(x))), c = `control`.
 
     A refused one is drawn anew from (p - q)+. Together that draws from
@@ -102,12 +106,13 @@ def controlled_blocks(
     speculative decoding, particle by particle. As c falls to 0, o tends to q.
 
     Args:
-        rows, p: as for `whole_blocks`; each draft holds its q.
+        drafted: each draft holds its q.
         control: c, above 0 and at most 1.
     """
+    p, power = drafted.p, drafted.power
     outcomes = []
-    for draft, mine in zip(drafts, rows, strict=True):
-        us = randomness.uniforms(len(draft.tokens) + 1)
+    for draft, mine in zip(drafted.drafts, drafted.rows, strict=True):
+        us = drafted.randomness.uniforms(len(draft.tokens) + 1)
         gain, kept, last = 0.0, 0, None
         who: Provenance = "bonus"
         for token, q, row, u in zip(draft.tokens, draft.q, mine, us, strict=False):
@@ -121,7 +126,7 @@ def controlled_blocks(
             if not stands:
                 break
             kept += 1
-        if last is None and not (kept and draft.tokens[kept - 1] in ends):
+        if last is None and not (kept and draft.tokens[kept - 1] in drafted.ends):
             aim, log_mass = sharpened(p[mine[kept]], power)
             last = draw(aim, us[-1])
             gain += log_mass
