@@ -34,8 +34,8 @@ from antiphon.lab.problems import Problem, problem
 from antiphon.lab.value_head import ValueHead, auroc, step_labels
 from antiphon.methods import DraftOnly, SpecGuard
 from antiphon.methods.base import Models
+from antiphon.methods.boundary import BOUNDARIES
 from antiphon.methods.specguard import scaled
-from antiphon.methods.steps import BOUNDARIES
 from antiphon.models.base import Extension
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
 from antiphon.params import SamplingParams

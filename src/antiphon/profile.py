@@ -82,7 +82,7 @@ class Profile:
         seen: temperature, as text -> what was seen at it.
         machine, target_seconds, draft_seconds: pass costs by rows, and where they were taken;
             empty where they were not.
-        boundary: where the text's steps end, of `methods.steps.BOUNDARIES`.
+        boundary: where the text's steps end, of `methods.boundary.BOUNDARIES`.
     """
 
     pair: str

@@ -16,9 +16,10 @@ from antiphon.api import encode, make_engine
 from antiphon.errors import UserError
 from antiphon.lab import problems
 from antiphon.methods import RSD, Autoregressive, DraftOnly, SpecGuard, SpecReason, StepScore
+from antiphon.methods.boundary import BOUNDARIES, ends_step
 from antiphon.methods.selection import medoid, numbers, vote
 from antiphon.methods.specguard import scaled
-from antiphon.methods.steps import BOUNDARIES, aggregate, ends_step
+from antiphon.methods.steps import aggregate
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
 from antiphon.params import SamplingParams
 

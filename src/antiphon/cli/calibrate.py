@@ -19,7 +19,7 @@ from antiphon.eval.calibrate import calibrate as collect
 from antiphon.eval.prompting import Prompting, unshown
 from antiphon.eval.runner import Plan
 from antiphon.methods import Speculative
-from antiphon.methods.steps import BOUNDARIES
+from antiphon.methods.boundary import BOUNDARIES
 from antiphon.profile import Profile
 
 

@@ -18,8 +18,8 @@ from antiphon.api import machine_and_precision, make_engine, pair_costs
 from antiphon.detokenizer import Detokenizer
 from antiphon.errors import UserError
 from antiphon.eval.runner import Plan, answers
+from antiphon.methods.boundary import ends_step
 from antiphon.methods.grounding import Grounding
-from antiphon.methods.steps import ends_step
 from antiphon.models.base import Capture, Extension, LanguageModel
 from antiphon.models.pair import ModelPair
 from antiphon.profile import LEVELS, Profile, Quantiles, Seen

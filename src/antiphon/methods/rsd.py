@@ -14,8 +14,9 @@ from typing import ClassVar
 from antiphon.errors import UserError
 from antiphon.methods import rewards
 from antiphon.methods.base import Models
+from antiphon.methods.boundary import check_steps
 from antiphon.methods.redo import Redo
-from antiphon.methods.steps import StepWriter, check_steps, step_commit
+from antiphon.methods.steps import StepWriter, step_commit
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
 from antiphon.sampling import Context

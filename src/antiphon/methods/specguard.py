@@ -14,18 +14,10 @@ import torch
 
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
+from antiphon.methods.boundary import check_steps, seen_of_steps
 from antiphon.methods.redo import Redo
 from antiphon.methods.selection import medoid, numbers, vote
-from antiphon.methods.steps import (
-    AGGREGATES,
-    Candidate,
-    Scored,
-    StepWriter,
-    aggregate,
-    check_steps,
-    seen_of_steps,
-    step_commit,
-)
+from antiphon.methods.steps import AGGREGATES, Candidate, Scored, StepWriter, aggregate, step_commit
 from antiphon.models.base import Capture
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps

@@ -8,17 +8,14 @@ from dataclasses import dataclass, field
 import torch
 
 from antiphon.drawing import draw_rows
-from antiphon.errors import UserError
 from antiphon.logprobs import logprobs_of
+from antiphon.methods.boundary import ends_step
 from antiphon.methods.branches import Branches
 from antiphon.methods.grounding import Grounding
 from antiphon.models.base import Capture, Extension, LanguageModel
-from antiphon.profile import Profile, Seen
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask
 from antiphon.sampling import Context, distribution
 
-BOUNDARIES = {"blank-line": "\n\n", "line": "\n"}
-"""What closes a step, after some text."""
 AGGREGATES = ("min", "mean", "p10")
 """How a step's tokens become one number."""
 
@@ -76,7 +73,7 @@ class StepWriter:
 
     Args:
         longest: tokens after which a step counts as complete.
-        boundary: what closes a step, of `BOUNDARIES`.
+        boundary: what closes a step, of `boundary.BOUNDARIES`.
         capture: attention to keep track of, for grounding; None: none.
         residual: see `Grounding`.
     """
@@ -109,7 +106,8 @@ class StepWriter:
             if self.grounding is not None:
                 assert scores.attention is not None
                 self.grounding.absorb(scores.attention)
-            self._next = scores.logits[-1]
+            # A row of its own: the logits of a whole pass would be kept with it.
+            self._next = scores.logits[-1].clone()
         assert self._next is not None
         return self._next
 
@@ -189,17 +187,16 @@ class StepWriter:
                 hidden=hidden,
             )
         )
-        before = torch.cat([first[None], scores.logits[: length - 1]])
         grounding = None
         if self.grounding is not None:
             assert scores.attention is not None
             grounding = self.grounding.score(scores.attention)
         return Scored(
-            logprobs_of(before, tokens),
+            _logprobs(first, scores.logits, tokens, range(length - 1)),
             grounding,
             scores.attention,
             scores.nodes[:length],
-            scores.logits[length - 1],
+            scores.logits[length - 1].clone(),
             None if scores.hidden is None else scores.hidden[length - 1],
             scores.logits[-1] if then else None,
         )
@@ -215,9 +212,8 @@ class StepWriter:
         scores = yield from ask(branches.extension())
         found = []
         for candidate, path, mine in zip(candidates, paths, rows, strict=True):
-            before = torch.cat([first[None], scores.logits[mine[:-1]]])
-            logprobs = logprobs_of(before, candidate.tokens)
-            found.append(Scored(logprobs, None, None, path, scores.logits[mine[-1]]))
+            logprobs = _logprobs(first, scores.logits, candidate.tokens, mine[:-1])
+            found.append(Scored(logprobs, None, None, path, scores.logits[mine[-1]].clone()))
         return found
 
     def accept(self, scored: Scored) -> None:
@@ -244,6 +240,14 @@ class StepWriter:
         self.tree.prune()
 
 
+def _logprobs(
+    first: torch.Tensor, logits: torch.Tensor, tokens: Sequence[int], rows: Sequence[int]
+) -> torch.Tensor:
+    """Of a step's tokens ``[T]``: the first by the logits ``[V]`` before it, the others by rows."""
+    before, others = logprobs_of(first[None], tokens[:1]), logprobs_of(logits, tokens[1:], rows)
+    return torch.cat([before, others])
+
+
 def aggregate(how: str, values: torch.Tensor) -> float:
     """One number of a step's tokens."""
     if how == "mean":
@@ -266,29 +270,3 @@ def step_commit(step: Candidate, accepted: bool, score: float) -> Commit:
         proposed=tuple(step.tokens) if accepted else (),
         notes={"score": round(score, 4), "steps": 1, "fired": 0 if accepted else 1},
     )
-
-
-def ends_step(text: str, boundary: str) -> bool:
-    """Whether its boundary closes the step: one that has some text before it."""
-    body, found, _ = text.rpartition(BOUNDARIES[boundary])
-    return bool(found) and bool(body.strip())
-
-
-def seen_of_steps(profile: Profile, temperature: float, boundary: str) -> Seen:
-    """What a profile says of steps; raises UserError where its steps end elsewhere."""
-    if profile.boundary != boundary:
-        raise UserError(
-            f"the profile's steps end at a {profile.boundary}, the method's at a {boundary}: give "
-            f"boundary={profile.boundary}, or a profile of antiphon calibrate --boundary {boundary}"
-        )
-    return profile.at(temperature)
-
-
-def check_steps(gamma: object, longest: object, boundary: object) -> None:
-    """Raise UserError for fields of a method of steps that cannot be."""
-    if type(gamma) is not int or gamma < 0:
-        raise UserError(f"gamma is {gamma!r}: give draft tokens a round, or 0: token by token")
-    if type(longest) is not int or longest < 1:
-        raise UserError(f"longest is {longest!r}: give a whole number >= 1")
-    if boundary not in BOUNDARIES:
-        raise UserError(f"boundary is {boundary!r}: choose {', '.join(BOUNDARIES)}")

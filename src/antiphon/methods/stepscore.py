@@ -13,15 +13,9 @@ from typing import ClassVar
 
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
+from antiphon.methods.boundary import check_steps, seen_of_steps
 from antiphon.methods.redo import Redo
-from antiphon.methods.steps import (
-    AGGREGATES,
-    StepWriter,
-    aggregate,
-    check_steps,
-    seen_of_steps,
-    step_commit,
-)
+from antiphon.methods.steps import AGGREGATES, StepWriter, aggregate, step_commit
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
 from antiphon.sampling import Context
