@@ -21,8 +21,9 @@ _NO_MASS = "cannot draw from probabilities that are all 0, or not finite"
 def draw(probs: Tensor, u: float) -> int:
     """The token at ``u`` in [0, 1) of the cumulative distribution of ``probs`` [V].
 
-    Summed in float64 and scaled by the sum, so ``probs`` need not add up to 1 exactly; a token
-    of probability 0 is never drawn. Raises ValueError where there is no mass, or it is not
+    Summed in float64 (on the CPU, stretches of a large vocabulary in its own precision) and
+    scaled by the sum, so ``probs`` need not add up to 1 exactly; a token of probability 0 is never
+    drawn. Raises ValueError where there is no mass, or it is not
     finite.
     """
     return draw_rows(probs[None], (u,))[0]
