@@ -21,11 +21,18 @@ from antiphon.drawing import Randomness
 from antiphon.errors import UserError
 from antiphon.lab import is_bundled, pair_path
 from antiphon.methods.base import Models
-from antiphon.methods.loop import chain_judge, speculate
-from antiphon.methods.speculative import block_length, check_gamma, need_costs, need_draft
+from antiphon.methods.loop import Judge, chain_judge, speculate, tree_judge
+from antiphon.methods.speculative import (
+    block_length,
+    check_chains,
+    check_gamma,
+    need_costs,
+    need_draft,
+)
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
 from antiphon.rules.arbiter import Arbiter
+from antiphon.rules.catalogue import rules
 from antiphon.rules.evidence import Evidence
 from antiphon.rules.exact import Exact
 from antiphon.rules.judge import Rules
@@ -40,6 +47,10 @@ class CoSpec:
         gamma: draft tokens per round, or "auto".
         threshold: keep a refused draft token where the policy's chance exceeds this; 1 is exact
             speculative decoding, below 0 every draft token is kept.
+        chains: independent chains per round, verified in one pass (multi-draft). Where the exact
+            rule refuses what all of them drew, the arbiter may keep one of the tokens.
+        veto: what may refuse a token that stands, as ``NAME/argument=value``, see
+            `rules.catalogue`; "" is none.
     """
 
     GUARANTEE: ClassVar[str] = "none; threshold 1 is exact"
@@ -48,11 +59,15 @@ class CoSpec:
     arbiter: str = ""
     gamma: int | Literal["auto"] = 4
     threshold: float = 0.6
+    chains: int = 1
+    veto: str = ""
 
     def __post_init__(self) -> None:
         check_gamma(self.gamma)
         if self.threshold != self.threshold:
             raise UserError("threshold is not a number: give one")
+        check_chains(self.chains)
+        rules("exact", veto=self.veto)
 
     def check(self, models: Models, params: SamplingParams) -> None:
         need_draft("cospec", "model", models)
@@ -61,7 +76,12 @@ class CoSpec:
 
     def run(self, request: Request, models: Models) -> Steps[None]:
         arbiter = Arbiter(self._policy(models), self.threshold)
-        return arbitrate(request, models, self.gamma, arbiter)
+        veto = rules("exact", veto=self.veto).veto
+        if self.chains == 1:
+            judge = chain_judge(request, Rules(Exact(), arbiter, veto))
+        else:
+            judge = tree_judge(request, arbiter, veto)
+        return arbitrate(request, models, self.gamma, arbiter, judge, self.chains)
 
     def _policy(self, models: Models) -> Policy:
         if not self.arbiter and not is_bundled(models.pair):
@@ -96,7 +116,9 @@ class Rollout:
         def asked(evidence: Evidence, k: int, kept: bool) -> None:
             self.hear(seed, self.policy.look(evidence)[k], kept)
 
-        return arbitrate(request, models, self.gamma, Arbiter(self.policy, lots=lots), asked)
+        arbiter = Arbiter(self.policy, lots=lots)
+        judge = chain_judge(request, Rules(Exact(), arbiter), asked)
+        return arbitrate(request, models, self.gamma, arbiter, judge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +133,9 @@ class Fixed:
         need_draft("cospec", "model", models)
 
     def run(self, request: Request, models: Models) -> Steps[None]:
-        return arbitrate(request, models, self.gamma, Arbiter(self.policy, self.threshold))
+        arbiter = Arbiter(self.policy, self.threshold)
+        judge = chain_judge(request, Rules(Exact(), arbiter))
+        return arbitrate(request, models, self.gamma, arbiter, judge)
 
 
 def arbitrate(
@@ -119,15 +143,14 @@ def arbitrate(
     models: Models,
     gamma: int | Literal["auto"],
     arbiter: Arbiter,
-    asked: Callable[[Evidence, int, bool], None] | None = None,
+    judge: Judge,
+    chains: int = 1,
 ) -> Steps[None]:
-    """Speculative decoding with the exact rule and the arbiter on top."""
+    """Speculative decoding where an arbiter sees all that it looks at."""
     assert models.draft is not None
-    drafter = DraftModel(models.draft, request, beliefs=True)
+    drafter = DraftModel(models.draft, request, chains, beliefs=True)
     length = block_length(gamma, "model", request.params, models)
-    judge = chain_judge(request, Rules(Exact(), rescue=arbiter), asked)
-    hidden = arbiter.policy.states > 0
-    return speculate(request, models.target, drafter, length, judge, hidden)
+    return speculate(request, models.target, drafter, length, judge, arbiter.policy.states > 0)
 
 
 @lru_cache(maxsize=8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,10 +12,11 @@ from antiphon.drafting.length import BlockLength
 from antiphon.models.base import Extension, LanguageModel, Scores
 from antiphon.models.tree import KVTree
 from antiphon.request import Commit, Provenance, Request, Steps, ask
-from antiphon.rules.base import Block, Verdict
+from antiphon.rules.base import Block, Rescue, Verdict, Veto
 from antiphon.rules.evidence import Evidence
 from antiphon.rules.exact import exact, greedy
 from antiphon.rules.judge import Rules, judge
+from antiphon.rules.tree import judge_tree
 from antiphon.sampling import Context, Distributions, distribution, favourites, one_hot
 
 Judge = Callable[[Block, Scores, list[Context]], Verdict]
@@ -104,6 +105,34 @@ def chain_judge(
         return judge(rules, evidence, request.randomness, asked)
 
     return decide
+
+
+def tree_judge(request: Request, rescue: Rescue | None, veto: Veto | None) -> Judge:
+    """The exact rule with a rescue and a veto, for several chains."""
+    at_zero = request.params.greedy
+    opened = replace(request.params, temperature=1.0) if at_zero else request.params
+
+    def decide(block: Block, scores: Scores, contexts: list[Context]) -> Verdict:
+        p = Distributions(scores.logits, request.params, contexts)
+        P = Distributions(scores.logits, opened, contexts) if at_zero else p
+
+        def along(path: list[int]) -> Evidence:
+            """The chain from the block's root down to a token."""
+            rows = [0, *(token + 1 for token in path)]
+            tokens = torch.tensor([block.tokens[token] for token in path], device=p[0].device)
+            drawn = [dict(block.draws[row])[token] for row, token in zip(rows, path, strict=False)]
+            q = one_hot(tokens, len(p[0])) if block.q is None else _rows(block.q, drawn)
+            Q = q if block.belief is None else _rows(block.belief, drawn)
+            hidden = None if scores.hidden is None else scores.hidden[rows]
+            return Evidence(tokens, _rows(p, rows), q, _rows(P, rows), Q, at_zero, hidden)
+
+        return judge_tree(block, p, along, rescue, veto, request.randomness)
+
+    return decide
+
+
+def _rows(table: Distributions | Sequence[torch.Tensor], rows: Sequence[int]) -> torch.Tensor:
+    return torch.stack([table[row] for row in rows])
 
 
 EMPTY = Block((), (), ((),))

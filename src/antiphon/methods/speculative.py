@@ -8,7 +8,7 @@ other rules (`rules.catalogue`) trade that for speed or for quality.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeGuard
 
 from antiphon.drafting.base import Drafter
 from antiphon.drafting.length import BlockLength, FittedLength, FixedLength
@@ -56,8 +56,7 @@ class Speculative:
         check_gamma(self.gamma)
         if self.drafter not in ("model", "ngram"):
             raise UserError(f"drafter is {self.drafter!r}: choose 'model' or 'ngram'")
-        if not _is_int(self.chains) or self.chains < 1:
-            raise UserError(f"chains is {self.chains!r}: give a whole number >= 1")
+        check_chains(self.chains)
         if self.drafter == "ngram" and self.chains > 1:
             raise UserError("prompt lookup drafts one chain: use chains=1, or a draft model")
         for name in ("confidence", "adaedl"):
@@ -123,6 +122,12 @@ def check_gamma(gamma: object) -> None:
         raise UserError(f"gamma is {gamma!r}: give a whole number >= 1, or 'auto'")
 
 
+def check_chains(chains: object) -> None:
+    """Raise UserError for a number of chains that cannot be."""
+    if not _is_int(chains) or chains < 1:
+        raise UserError(f"chains is {chains!r}: give a whole number >= 1")
+
+
 def need_draft(what: str, drafter: str, models: Models) -> None:
     """Raise UserError where a draft model is needed and there is none."""
     if drafter == "model" and models.draft is None:
@@ -135,5 +140,5 @@ def need_costs(gamma: object, models: Models) -> None:
         raise UserError("gamma 'auto' needs measured pass costs: load the pair with costs=True")
 
 
-def _is_int(value: object) -> bool:
+def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)

@@ -43,23 +43,31 @@ def exact(block: Block, p: Distributions | torch.Tensor, randomness: Randomness)
     accepted: list[int] = []
     row = 0
     while True:
-        left = p[row]
-        for token, source in block.draws[row]:
-            x = block.tokens[token]
-            q = None if block.q is None else block.q[source]
-            chance = 1.0 if q is None else float(q[x])
-            if randomness.uniform() * chance < float(left[x]):
-                accepted.append(token)
-                row = token + 1
-                break
-            left = without(left, x) if q is None else residual(left, q)
-        else:
+        found, left = pick(block, p, row, randomness)
+        if found is None:
             judged_none = not block.draws[row]
             return Verdict(
                 accepted=tuple(accepted),
                 token=draw(left, randomness.uniform()),
                 provenance="bonus" if judged_none else "correction",
             )
+        accepted.append(found)
+        row = found + 1
+
+
+def pick(
+    block: Block, p: Distributions | torch.Tensor, row: int, randomness: Randomness
+) -> tuple[int | None, torch.Tensor]:
+    """The first draw at a row that is accepted, and what the refused ones left of p, ``[V]``."""
+    left = p[row]
+    for token, source in block.draws[row]:
+        x = block.tokens[token]
+        q = None if block.q is None else block.q[source]
+        chance = 1.0 if q is None else float(q[x])
+        if randomness.uniform() * chance < float(left[x]):
+            return token, left
+        left = without(left, x) if q is None else residual(left, q)
+    return None, left
 
 
 def greedy(block: Block, best: Sequence[int]) -> Verdict:
