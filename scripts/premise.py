@@ -180,7 +180,10 @@ def main() -> None:
     load = LoadOptions(dtype="auto" if options.target else "float32", **quants)
     pair = load_pair(options.target, options.draft, load, profile=options.profile)
     if options.answers:
-        head, solutions = None, of_a_run(pair, options.answers, options.of, options.boundary)
+        head, solutions = (
+            None,
+            of_a_run(pair, options.answers, options.of, options.boundary)[: options.problems],
+        )
     else:
         head = ValueHead.load(pair_path("value_head"))
         solutions = of_the_lab(pair, options.problems, options.temperature)
