@@ -10,25 +10,21 @@ decisions that ends in the gold answer.
 
 from __future__ import annotations
 
-import argparse
 import json
-import shlex
 import sys
-from datetime import date
 from pathlib import Path
 
-import torch
+import common
 
 from antiphon.api import make_engine
 from antiphon.arbiter.mine import Miner, continued, mismatches, plain
 from antiphon.cli.eval import build_task
-from antiphon.costs import machine
 from antiphon.engine import Engine
 from antiphon.eval import data as rows
 from antiphon.eval.prompting import Prompting
 from antiphon.eval.statistics import wilson
 from antiphon.eval.task import Problem
-from antiphon.models.pair import LoadOptions, ModelPair, load_pair
+from antiphon.models.pair import ModelPair
 
 
 def solved(
@@ -62,23 +58,15 @@ def solved(
 
 def main() -> None:
     """Search, count, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = common.parser(__doc__)
     parser.add_argument("--task", default="lab")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--limit", type=int)
     parser.add_argument("--depth", type=int, default=1)
     parser.add_argument("--most", type=int, default=64, help="places tried in one text")
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--record", type=Path)
-    for flag in ("--target", "--draft"):
-        parser.add_argument(flag)
-        parser.add_argument(f"{flag}-quant", default="none")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    quants = {"target_quant": options.target_quant, "draft_quant": options.draft_quant}
-    load = LoadOptions(dtype="auto" if options.target else "float32", **quants)
-    pair = load_pair(options.target, options.draft, load)
+    pair = common.pair(options)
     task = build_task(options.task, None, None)
     problems = rows.load(task, options.data, options.limit).problems
     miner = Miner(task, Prompting(), task.max_tokens, most=options.most, batch=options.batch)
@@ -97,14 +85,9 @@ def main() -> None:
         "oracle": table,
         "problems": len(found),
         "most": options.most,
-        "pair": pair.description,
-        "machine": machine(),
-        "date": date.today().isoformat(),
-        "command": shlex.join(["python", "scripts/oracle.py", *sys.argv[1:]]),
     }
     print(json.dumps(record))
-    if options.record:
-        options.record.write_text(json.dumps(record) + "\n")
+    common.keep(options, pair, record)
 
 
 if __name__ == "__main__":

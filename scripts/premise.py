@@ -12,20 +12,16 @@ intervals over problems.
 
 from __future__ import annotations
 
-import argparse
 import json
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
+import common
 import numpy as np
 import torch
 
 from antiphon.api import encode, make_engine
-from antiphon.costs import machine
 from antiphon.eval import journal
 from antiphon.eval.calibrate import groundings, logprobs, step_ends
 from antiphon.eval.prompting import Prompting
@@ -37,7 +33,7 @@ from antiphon.methods.base import Models
 from antiphon.methods.boundary import BOUNDARIES
 from antiphon.methods.specguard import scaled
 from antiphon.models.base import Extension
-from antiphon.models.pair import LoadOptions, ModelPair, load_pair
+from antiphon.models.pair import ModelPair
 from antiphon.params import SamplingParams
 from antiphon.rules.evidence import divergence, entropy
 
@@ -162,23 +158,14 @@ def with_interval(
 
 def main() -> None:
     """Collect, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = common.parser(__doc__)
     parser.add_argument("--problems", type=int, default=600)
     parser.add_argument("--temperature", type=float, default=0.7)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--record", type=Path)
     parser.add_argument("--answers", type=Path, help="JSONL of antiphon eval, of another pair")
     parser.add_argument("--of", default="draft-only", help="the method whose answers are read")
     parser.add_argument("--boundary", choices=BOUNDARIES, default="blank-line")
-    parser.add_argument("--profile", type=Path)
-    for flag in ("--target", "--draft"):
-        parser.add_argument(flag)
-        parser.add_argument(f"{flag}-quant", default="none")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    quants = {"target_quant": options.target_quant, "draft_quant": options.draft_quant}
-    load = LoadOptions(dtype="auto" if options.target else "float32", **quants)
-    pair = load_pair(options.target, options.draft, load, profile=options.profile)
+    pair = common.pair(options)
     if options.answers:
         head, solutions = (
             None,
@@ -222,10 +209,6 @@ def main() -> None:
         "length_cuts": [float(cut) for cut in cuts],
         "problems": len(solutions),
         "temperature": options.temperature,
-        "pair": pair.description,
-        "machine": machine(),
-        "date": date.today().isoformat(),
-        "command": shlex.join(["python", "scripts/premise.py", *sys.argv[1:]]),
     }
     for name, by_part in table.items():
         cells = "  ".join(
@@ -234,8 +217,7 @@ def main() -> None:
         )
         print(f"{name:34} {cells}")
     print(json.dumps({key: record[key] for key in ("steps", "right", "length_cuts")}))
-    if options.record:
-        options.record.write_text(json.dumps(record) + "\n")
+    common.keep(options, pair, record)
 
 
 if __name__ == "__main__":

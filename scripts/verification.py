@@ -8,31 +8,24 @@ log-probabilities that are read off it, whichever model makes it.
 
 from __future__ import annotations
 
-import argparse
-import json
-import shlex
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
+import common
 
 from antiphon.api import make_engine
 from antiphon.cli.eval import build_task
-from antiphon.costs import machine
 from antiphon.engine import Engine
 from antiphon.eval import data as rows
 from antiphon.eval.prompting import Prompting
 from antiphon.methods import Method, spec
 from antiphon.methods.redo import Redo
 from antiphon.methods.steps import StepWriter
-from antiphon.models.pair import LoadOptions, load_pair
 from antiphon.params import SamplingParams
 
 PARTS = ("drafting", "verifying", "rewriting")
@@ -98,24 +91,15 @@ def split(
 
 def main() -> None:
     """Measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = common.parser(__doc__, threads=2)
     parser.add_argument("--method", action="append", required=True)
     parser.add_argument("--task", default="lab")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--limit", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.7)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--profile", type=Path)
-    parser.add_argument("--record", type=Path)
-    for flag in ("--target", "--draft"):
-        parser.add_argument(flag)
-        parser.add_argument(f"{flag}-quant", default="none")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    quants = {"target_quant": options.target_quant, "draft_quant": options.draft_quant}
-    load = LoadOptions(dtype="auto" if options.target else "float32", **quants)
-    pair = load_pair(options.target, options.draft, load, profile=options.profile)
+    pair = common.pair(options)
     task, prompting = build_task(options.task, None, None), Prompting()
     problems = rows.load(task, options.data, options.limit).problems
     texts = [prompting.render(pair.tokenizer, task, problem) for problem in problems]
@@ -130,13 +114,8 @@ def main() -> None:
         "verification": found,
         "prompts": len(prompts),
         "temperature": options.temperature,
-        "pair": pair.description,
-        "machine": machine(),
-        "date": date.today().isoformat(),
-        "command": shlex.join(["python", "scripts/verification.py", *sys.argv[1:]]),
     }
-    if options.record:
-        options.record.write_text(json.dumps(record) + "\n")
+    common.keep(options, pair, record)
 
 
 if __name__ == "__main__":
