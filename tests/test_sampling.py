@@ -297,11 +297,15 @@ def test_draw_over_a_large_vocabulary_keeps_to_its_support():
     assert drawn == [7 + 15_000 * k for k in range(10)]
 
 
-def test_draw_rows_is_draw_row_by_row():
-    """Guards against rows that share a uniform."""
-    probs = torch.rand(6, V, generator=torch.Generator().manual_seed(2))
+@pytest.mark.parametrize("vocab", [V, 30_000])
+def test_draw_rows_is_draw_row_by_row(vocab):
+    """Guards against rows that share a uniform, and rows that are drawn from more than once."""
+    probs = torch.rand(6, vocab, generator=torch.Generator().manual_seed(2))
     us = Randomness(3).uniforms(6)
     assert draw_rows(probs, us) == [draw(row, u) for row, u in zip(probs, us, strict=True)]
+    picked = [2, 2, 5, 0, 2, 1]
+    want = [draw(probs[row], u) for row, u in zip(picked, us, strict=True)]
+    assert draw_rows(probs, us, picked) == want
     with pytest.raises(ValueError, match="6 rows of probabilities but 5 uniforms"):
         draw_rows(probs, us[:5])
 

@@ -29,18 +29,24 @@ def draw(probs: Tensor, u: float) -> int:
     return draw_rows(probs[None], (u,))[0]
 
 
-def draw_rows(probs: Tensor, us: Sequence[float]) -> list[int]:
-    """One token a row, as :func:`draw`: ``probs`` [R, V], ``us`` R numbers in [0, 1)."""
-    if len(us) != len(probs):
-        raise ValueError(f"{len(probs)} rows of probabilities but {len(us)} uniforms")
+def draw_rows(probs: Tensor, us: Sequence[float], rows: Sequence[int] | None = None) -> list[int]:
+    """Tokens as of :func:`draw`: ``probs`` [R, V], ``us`` C numbers in [0, 1).
+
+    ``rows`` says which row each of them is drawn from; None: one after the other (R = C).
+    """
+    places = range(len(probs)) if rows is None else rows
+    if len(us) != len(places):
+        raise ValueError(f"{len(places)} rows of probabilities but {len(us)} uniforms")
     if probs.device.type == "cpu":
-        return _draw_on_cpu(probs.detach(), us)
+        return _draw_on_cpu(probs.detach(), us, places)
     weights = probs.cpu() if probs.device.type == "mps" else probs  # MPS has no float64.
     # Parallel scans need not be monotone: only tokens with mass may carry a bound at all.
     bounds = weights.double().cumsum(-1).masked_fill_(weights <= 0, -math.inf)
     total = bounds.amax(-1, keepdim=True)
     if not bool(((total > 0) & (total < math.inf)).all()):
         raise ValueError(_NO_MASS)
+    if rows is not None:
+        bounds, total = bounds[list(rows)], total[list(rows)]
     u = torch.tensor(us, dtype=torch.float64, device=bounds.device)[:, None]
     target = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
     tokens: list[int] = (bounds > target).to(torch.uint8).argmax(-1).tolist()
@@ -75,21 +81,22 @@ class Randomness:
         return numbers
 
 
-def _draw_on_cpu(probs: Tensor, us: Sequence[float]) -> list[int]:
+def _draw_on_cpu(probs: Tensor, us: Sequence[float], places: Sequence[int]) -> list[int]:
     """`draw_rows` on the CPU, where one running sum over a large vocabulary takes long."""
     weights = probs.numpy()
     V = weights.shape[1]
     if V < 4 * _STRETCH:
-        return [_locate(row, u)[0] for row, u in zip(weights, us, strict=True)]
+        return [_locate(weights[row], u)[0] for row, u in zip(places, us, strict=True)]
     # First the stretch of tokens that u falls into, then the token in it.
     whole = V - V % _STRETCH
     masses = probs[:, :whole].unflatten(1, (-1, _STRETCH)).sum(-1).numpy()
     rest = weights[:, whole:].sum(1, keepdims=True)
+    parts = np.concatenate([masses, rest], 1)
     tokens = []
-    for row, u, mass in zip(weights, us, np.concatenate([masses, rest], 1), strict=True):
-        stretch, inside = _locate(mass, u)
+    for row, u in zip(places, us, strict=True):
+        stretch, inside = _locate(parts[row], u)
         start = stretch * _STRETCH
-        tokens.append(start + _locate(row[start : start + _STRETCH], inside)[0])
+        tokens.append(start + _locate(weights[row, start : start + _STRETCH], inside)[0])
     return tokens
 
 

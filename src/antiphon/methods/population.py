@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from antiphon.drawing import draw, draw_rows
+from antiphon.logprobs import rows_of
 from antiphon.methods.base import Models
 from antiphon.methods.branches import Branches, settle
 from antiphon.methods.particle import Draft, Particle
@@ -94,20 +95,21 @@ class Population:
         for step in range(max(lengths)):
             scores = yield from ask(branches.extension())
             going = list(rows)
-            contexts = [self._context(alive[i], drafts[i].tokens) for i in going]
-            wanted = [rows[i] for i in going]
-            # All rows in order, as it mostly is: they need not be copied.
-            in_order = wanted == list(range(len(scores.logits)))
-            logits = scores.logits if in_order else scores.logits[wanted]
+            # Copies of a particle begin in one row: its distribution is computed once.
+            holders = {rows[i]: i for i in going}
+            contexts = [self._context(alive[i], drafts[i].tokens) for i in holders.values()]
+            logits = rows_of(scores.logits, list(holders))
             q = distribution(logits, self.draft_params, contexts)
-            tokens = draw_rows(q, self.request.randomness.uniforms(len(going)))
-            log_q = q[range(len(going)), tokens].double().log().tolist()
+            place = {row: k for k, row in enumerate(holders)}
+            places = [place[rows[i]] for i in going]
+            tokens = draw_rows(q, self.request.randomness.uniforms(len(going)), places)
+            log_q = q[places, tokens].double().log().tolist()
             branches, rows = Branches(self.draft_model, tree), {}
-            for i, token, chance, row in zip(going, tokens, log_q, q, strict=True):
+            for i, token, chance, k in zip(going, tokens, log_q, places, strict=True):
                 drafts[i].tokens.append(token)
                 drafts[i].log_q.append(chance)
                 if keep_q:
-                    drafts[i].q.append(row)
+                    drafts[i].q.append(q[k])
                 self._proposed.append(token)
                 if token in self.ends or step + 1 == lengths[i]:
                     continue
