@@ -104,7 +104,10 @@ def distribution(
         scores = keep_top_k(scores, params.top_k)
     if params.top_p < 1.0:
         scores = keep_top_p(scores, params.top_p, first=params.top_k or _NUCLEUS)
-    return scores.softmax(-1)
+    if scores.device.type != "cpu" or scores.data_ptr() == logits.data_ptr():
+        return scores.softmax(-1)
+    # In place: fresh megabytes would cost more than the arithmetic, page by page.
+    return torch.softmax(scores, -1, out=scores)
 
 
 class Distributions:
