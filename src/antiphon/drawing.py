@@ -23,8 +23,7 @@ def draw(probs: Tensor, u: float) -> int:
 
     Summed in float64 (on the CPU, stretches of a large vocabulary in its own precision) and
     scaled by the sum, so ``probs`` need not add up to 1 exactly; a token of probability 0 is never
-    drawn. Raises ValueError where there is no mass, or it is not
-    finite.
+    drawn. Raises ValueError where there is no mass, or it is not finite.
     """
     return draw_rows(probs[None], (u,))[0]
 

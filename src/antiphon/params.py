@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -130,6 +130,11 @@ class SamplingParams:
     def greedy(self) -> bool:
         """Whether every distribution is one-hot."""
         return self.temperature == 0.0
+
+    @property
+    def opened(self) -> SamplingParams:
+        """At temperature 1 where they are greedy, else as they are: how sure a model is."""
+        return replace(self, temperature=1.0) if self.greedy else self
 
     @property
     def uses_history(self) -> bool:

@@ -121,20 +121,25 @@ class Distributions:
         self, logits: Tensor, params: SamplingParams, contexts: Sequence[Context] = ()
     ) -> None:
         self._logits, self._params, self._contexts = logits, params, contexts
-        self._stretches = stretches(logits, len(logits))
-        self._at, self._read = -1, logits[:0]
+        some = stretches(logits, len(logits))
+        self._wide = some[0].stop if some else 0
+        # Small rows cost less than the calls that compute them: those come all at once.
+        self._at, self._read = 0, logits[:0]
+        if len(some) == 1:
+            self._read = distribution(logits, params, contexts)
 
     def __getitem__(self, row: int) -> Tensor:
         """Row ``row``, [V]."""
         if not self._at <= row < self._at + len(self._read):
-            wide = self._stretches[0].stop
-            self._at = 0 if len(self._stretches) == 1 else row
-            mine = slice(self._at, self._at + wide)
+            self._at, mine = row, slice(row, row + self._wide)
             self._read = distribution(self._logits[mine], self._params, self._contexts[mine])
         return self._read[row - self._at]
 
     def log_chances(self, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Logarithms of the probabilities of one token each in some rows, in nats."""
+        if len(self._read) == len(self._logits):
+            found: list[float] = self._read[list(rows), list(tokens)].double().log().tolist()
+            return found
         chances: list[float] = []
         for some in stretches(self._logits, len(rows)):
             picked, ids = rows[some], torch.tensor(tokens[some], device=self._logits.device)

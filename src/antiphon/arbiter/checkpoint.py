@@ -63,12 +63,14 @@ def bind(path: Path, settings: Mapping[str, Any]) -> None:
     Raises UserError where the file was mined with other settings.
     """
     note = path.with_name("mining.json")
-    text = json.dumps(settings, indent=1, default=str) + "\n"
     if not note.exists():
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(text, encoding="utf-8")
+        partial = note.with_suffix(".partial")
+        partial.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        partial.replace(note)
+        return
     held = json.loads(note.read_text(encoding="utf-8"))
-    for name, value in json.loads(text).items():
+    for name, value in settings.items():
         if held.get(name) != value:
             raise UserError(
                 f"{note}: was mined with {name} {held.get(name)!r}, not {value!r}: give the same, "

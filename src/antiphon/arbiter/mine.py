@@ -164,16 +164,18 @@ def _group(
     asked: list[tuple[int, int, int]] = []  # problem, position, token
     found: dict[int, tuple[int, list[int], torch.Tensor, list[tuple[int, int]]]] = {}
     grades: dict[tuple[int, int, int], Grade] = {}
+    whole = [
+        miner.task.grade(problem, text.text) for problem, text in zip(problems, texts, strict=True)
+    ]
     for i, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
         output = text.token_ids
         spots, seen, rivals = mismatches(pair, prompt, output, miner.states)
         kept = _drawn(problems[i].id, len(spots), miner.most)
         found[i] = (len(spots), [spots[k] for k in kept], seen[kept], [rivals[k] for k in kept])
-        whole = miner.task.grade(problems[i], text.text)
         for spot, pairs in zip(found[i][1], found[i][3], strict=True):
             for token in pairs:
                 if miner.walk is None and token == output[spot]:
-                    grades[i, spot, token] = whole  # The text itself is this branch.
+                    grades[i, spot, token] = whole[i]  # The text itself is this branch.
                 else:
                     asked.append((i, spot, token))
     # Every branch of the group in one queue: the batch never runs empty between problems.
@@ -187,7 +189,7 @@ def _group(
         count, spots, seen, rivals = found[i]
         yield Mined(
             problem=problem.id,
-            right=bool(miner.task.grade(problem, texts[i].text).right),
+            right=bool(whole[i].right),
             mismatches=count,
             branches=tuple(
                 Branch(

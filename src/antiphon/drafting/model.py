@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -48,10 +48,9 @@ class DraftModel:
         self.confidence = confidence
         self.adaedl = adaedl
         self.beliefs = beliefs
-        greedy = request.params.greedy
         # At temperature 0 q is one-hot: how sure the draft is shows at temperature 1.
-        self._open = replace(request.params, temperature=1.0) if greedy else request.params
-        self._thinks = not greedy or beliefs or confidence > 0 or adaedl > 0
+        self._open = request.params.opened
+        self._thinks = not request.params.greedy or beliefs or confidence > 0 or adaedl > 0
         self.tree = model.new_tree(request.longest)
         self._node_of: dict[int, int] = {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 
@@ -89,8 +88,7 @@ def chain_judge(
     asked: Callable[[Evidence, int, bool], None] | None = None,
 ) -> Judge:
     """A composition of rules, for chains; `asked`: see `rules.judge.judge`."""
-    at_zero = request.params.greedy
-    opened = replace(request.params, temperature=1.0) if at_zero else request.params
+    at_zero, opened = request.params.greedy, request.params.opened
 
     def decide(block: Block, scores: Scores, contexts: list[Context]) -> Verdict:
         logits = scores.logits
@@ -109,8 +107,7 @@ def chain_judge(
 
 def tree_judge(request: Request, rescue: Rescue | None, veto: Veto | None) -> Judge:
     """The exact rule with a rescue and a veto, for several chains."""
-    at_zero = request.params.greedy
-    opened = replace(request.params, temperature=1.0) if at_zero else request.params
+    at_zero, opened = request.params.greedy, request.params.opened
 
     def decide(block: Block, scores: Scores, contexts: list[Context]) -> Verdict:
         p = Distributions(scores.logits, request.params, contexts)
@@ -119,9 +116,10 @@ def tree_judge(request: Request, rescue: Rescue | None, veto: Veto | None) -> Ju
         def along(path: list[int]) -> Evidence:
             """The chain from the block's root down to a token."""
             rows = [0, *(token + 1 for token in path)]
-            tokens = torch.tensor([block.tokens[token] for token in path], device=p[0].device)
+            logits = scores.logits
+            tokens = torch.tensor([block.tokens[token] for token in path], device=logits.device)
             drawn = [dict(block.draws[row])[token] for row, token in zip(rows, path, strict=False)]
-            q = one_hot(tokens, len(p[0])) if block.q is None else _rows(block.q, drawn)
+            q = one_hot(tokens, logits.shape[-1]) if block.q is None else _rows(block.q, drawn)
             Q = q if block.belief is None else _rows(block.belief, drawn)
             hidden = None if scores.hidden is None else scores.hidden[rows]
             return Evidence(tokens, _rows(p, rows), q, _rows(P, rows), Q, at_zero, hidden)

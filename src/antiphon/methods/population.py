@@ -98,10 +98,9 @@ class Population:
             # Copies of a particle begin in one row: its distribution is computed once.
             holders = {rows[i]: i for i in going}
             contexts = [self._context(alive[i], drafts[i].tokens) for i in holders.values()]
-            logits = rows_of(scores.logits, list(holders))
-            q = distribution(logits, self.draft_params, contexts)
-            place = {row: k for k, row in enumerate(holders)}
-            places = [place[rows[i]] for i in going]
+            read = list(holders)
+            q = distribution(rows_of(scores.logits, read), self.draft_params, contexts)
+            places = [read.index(row) for row in rows.values()]
             tokens = draw_rows(q, self.request.randomness.uniforms(len(going)), places)
             log_q = q[places, tokens].double().log().tolist()
             branches, rows = Branches(self.draft_model, tree), {}
