@@ -22,9 +22,8 @@ import numpy as np
 import torch
 
 from antiphon.api import encode, make_engine
-from antiphon.eval import journal
 from antiphon.eval.calibrate import groundings, logprobs, step_ends
-from antiphon.eval.prompting import Prompting
+from antiphon.eval.outcome import graded, states_at
 from antiphon.lab import pair_path
 from antiphon.lab.problems import Problem, problem
 from antiphon.lab.value_head import ValueHead, auroc, step_labels
@@ -32,7 +31,6 @@ from antiphon.methods import DraftOnly, SpecGuard
 from antiphon.methods.base import Models
 from antiphon.methods.boundary import BOUNDARIES
 from antiphon.methods.specguard import scaled
-from antiphon.models.base import Extension
 from antiphon.models.pair import ModelPair
 from antiphon.params import SamplingParams
 from antiphon.rules.evidence import divergence, entropy
@@ -67,11 +65,10 @@ def of_the_lab(pair: ModelPair, count: int, temperature: float) -> list[Solution
 def of_a_run(pair: ModelPair, path: Path, method: str, boundary: str) -> list[Solution]:
     """A method's recorded answers; all steps of one are as right as its answer."""
     found = []
-    for answer in journal.read(path).answers.values():
-        if answer.method != method or not answer.outputs or not answer.outputs[-1]:
+    for answer, prompting in graded([path]).values():
+        if answer.method != method:
             continue
-        prompt = Prompting().encode(pair.tokenizer, answer.prompts[-1])
-        output = tuple(pair.tokenizer(answer.outputs[-1], add_special_tokens=False).input_ids)
+        prompt, output = prompting.reread(pair.tokenizer, answer)
         steps = len(step_ends(pair.tokenizer, prompt, output, boundary))
         found.append(Solution(prompt, output, [bool(answer.right)] * steps))
     return found
@@ -108,29 +105,17 @@ def scores(
                 "target log-probability, min": float(of_target[a:b].min()),
                 "target log-probability, mean": float(of_target[a:b].mean()),
                 "target entropy, -max": -float(doubts[a:b].max()),
+                "log p/q, sum": float((of_target - of_draft)[a:b].sum()),
+                "log p/q, min": float((of_target - of_draft)[a:b].min()),
                 "KL(q, p), -max": -float(apart[a:b].max()),
                 "length, -tokens": a - b,
             }
         )
     if head is not None:
-        for row, reward in zip(found, rewards(pair, head, solution, ends), strict=True):
+        states = states_at(pair, prompt + output, [len(prompt) + end - 1 for end in ends])
+        for row, reward in zip(found, head(states).sigmoid().tolist(), strict=True):
             row["value head on the target"] = reward
     return found, [b - a for a, b in bounds]
-
-
-def rewards(
-    pair: ModelPair, head: ValueHead, solution: Solution, ends: Sequence[int]
-) -> list[float]:
-    """The value head's opinion at the end of every step."""
-    text = solution.prompt + solution.output
-    rows = tuple(range(len(solution.prompt), len(text)))
-    extension = Extension(
-        pair.target, pair.target.new_tree(len(text)), text, rows=rows, hidden=True
-    )
-    (read,) = pair.target.forward([extension])
-    assert read.hidden is not None
-    values: list[float] = head(read.hidden[[end - 1 for end in ends]]).sigmoid().tolist()
-    return values
 
 
 def area(scores: Sequence[float], labels: Sequence[bool]) -> float:
@@ -163,16 +148,16 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--answers", type=Path, help="JSONL of antiphon eval, of another pair")
     parser.add_argument("--of", default="draft-only", help="the method whose answers are read")
+    parser.add_argument("--reward", type=Path, help="a value head of antiphon train-reward")
     parser.add_argument("--boundary", choices=BOUNDARIES, default="blank-line")
     options = parser.parse_args()
     pair = common.pair(options)
+    head = ValueHead.load(options.reward) if options.reward else None
     if options.answers:
-        head, solutions = (
-            None,
-            of_a_run(pair, options.answers, options.of, options.boundary)[: options.problems],
-        )
+        solutions = of_a_run(pair, options.answers, options.of, options.boundary)
+        solutions = solutions[: options.problems]
     else:
-        head = ValueHead.load(pair_path("value_head"))
+        head = head or ValueHead.load(pair_path("value_head"))
         solutions = of_the_lab(pair, options.problems, options.temperature)
     models = Models(pair.target, pair.draft, None, pair.profile, pair.fingerprint)
     params = SamplingParams(temperature=options.temperature)

@@ -9,6 +9,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 LAYERS = [
     ["errors", "cache"],
+    ["checkpoint"],
     ["params", "models.pool", "drawing", "grammar", "logprobs"],
     ["models.tree"],
     ["models.base", "sampling", "detokenizer"],

@@ -13,10 +13,10 @@ from tests.toys import TableModel, toy_engine
 
 from antiphon.api import encode, make_engine
 from antiphon.arbiter import mine, reinforce, warm
-from antiphon.arbiter.checkpoint import bind
 from antiphon.arbiter.features import NAMES, features
 from antiphon.arbiter.mine import Branch, Mined, Miner
 from antiphon.arbiter.policy import Policy, load
+from antiphon.checkpoint import bind, packed, unpacked
 from antiphon.cli.train import train_problems
 from antiphon.errors import UserError
 from antiphon.eval.prompting import Prompting
@@ -225,10 +225,10 @@ def test_a_target_branch_on_the_targets_own_text_ends_as_that_text(tmp_path: Pat
 
 
 def test_branches_of_other_prompts_do_not_join(tmp_path: Path) -> None:
-    path = tmp_path / "arbiter" / "branches.jsonl"
+    path = tmp_path / "arbiter" / "mining.json"
     bind(path, {"shots": ["a", "b"], "branches": 8})
     bind(path, {"shots": ["a", "b"], "branches": 8})
-    with pytest.raises(UserError, match=r"mined with shots \['a', 'b'\], not \[\].*another --out"):
+    with pytest.raises(UserError, match=r"begun with shots \['a', 'b'\], not \[\].*another --out"):
         bind(path, {"shots": [], "branches": 8})
 
 
@@ -254,7 +254,7 @@ def test_decoding_sees_what_was_mined_hidden_states_included() -> None:
             assert float(apart.amax(1).min()) < 2e-3
     assert heard
     some = torch.randn(2 * width)
-    torch.testing.assert_close(mine.unpacked(mine.packed(some)), some, atol=1e-2, rtol=1e-3)
+    torch.testing.assert_close(unpacked(packed(some)), some, atol=1e-2, rtol=1e-3)
 
 
 def test_branches_without_states_cannot_teach_a_policy_that_wants_them() -> None:

@@ -40,5 +40,5 @@ def test_fit_save_load(tmp_path: Path) -> None:
     head.save(tmp_path, Report(0.9, 1, 0.5, 800))
     with torch.inference_mode():
         assert torch.equal(ValueHead.load(tmp_path)(states), scores)
-    with pytest.raises(UserError, match="antiphon lab train"):
+    with pytest.raises(UserError, match="antiphon train-reward"):
         ValueHead.load(tmp_path / "missing")

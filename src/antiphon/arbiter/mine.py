@@ -7,7 +7,6 @@ the target.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from antiphon.api import make_engine
 from antiphon.arbiter.features import NAMES, features
+from antiphon.checkpoint import packed
 from antiphon.engine import Engine
 from antiphon.errors import UserError
 from antiphon.eval.calibrate import logprobs
@@ -221,16 +220,6 @@ def plain(pair: ModelPair, ids: Sequence[int]) -> str:
     kept = [token for token in ids if token not in pair.eos_token_ids]
     text: str = pair.tokenizer.decode(kept, clean_up_tokenization_spaces=False)
     return text
-
-
-def packed(states: torch.Tensor) -> str:
-    """Hidden states ``[2 W]`` as text; "" for none."""
-    return base64.b64encode(states.half().numpy().tobytes()).decode()
-
-
-def unpacked(text: str) -> torch.Tensor:
-    """Hidden states ``[2 W]``, float32."""
-    return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.float16).astype(np.float32))
 
 
 def mismatches(

@@ -15,9 +15,9 @@ import torch
 from torch.nn import functional
 
 from antiphon.api import make_engine
-from antiphon.arbiter.checkpoint import digest, load, save
 from antiphon.arbiter.mine import Miner
 from antiphon.arbiter.policy import Policy
+from antiphon.checkpoint import digest, load, save
 from antiphon.drawing import derived_seed
 from antiphon.engine import Engine
 from antiphon.errors import UserError

@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from antiphon.arbiter.checkpoint import digest, load, save
 from antiphon.arbiter.features import NAMES
-from antiphon.arbiter.mine import Branch, Mined, unpacked
+from antiphon.arbiter.mine import Branch, Mined
 from antiphon.arbiter.policy import Policy
+from antiphon.checkpoint import digest, load, save, unpacked
 from antiphon.errors import UserError
 
 LABELS = ("gold", "target")

@@ -28,6 +28,7 @@ def build() -> typer.Typer:
             generate,
             lab,
             plan,
+            reward,
             serve,
             trace,
             train,
@@ -45,6 +46,7 @@ def build() -> typer.Typer:
         app.command()(plan.plan)
         app.command()(serve.serve)
         app.command("train-arbiter")(train.train_arbiter)
+        app.command("train-reward")(reward.train_reward)
         app.add_typer(lab.app, name="lab")
         app.add_typer(trace.app, name="trace")
     return app

@@ -14,8 +14,8 @@ from rich.progress import Progress
 from antiphon.arbiter import mine as mining
 from antiphon.arbiter import reinforce as reinforcing
 from antiphon.arbiter import warm
-from antiphon.arbiter.checkpoint import bind
 from antiphon.arbiter.policy import load
+from antiphon.checkpoint import bind
 from antiphon.cli import options as opt
 from antiphon.cli.eval import build_task, examples
 from antiphon.errors import UserError
@@ -97,7 +97,7 @@ def train_arbiter(
     )
     console = Console(stderr=True)
     if "mine" in wanted:
-        bind(out / "branches.jsonl", _settings(miner, data, pair))
+        bind(out / "mining.json", _settings(miner, data, pair))
         mined = _mine(miner, pair, problems, out, console)
         console.print(shares(mined), highlight=False)
     if "warm" in wanted:

@@ -89,9 +89,7 @@ def look(
     engine = make_engine(pair, batch=plan.batch)
     sums: dict[str, list[float]] = {}
     for answer in answers(plan, pair, engine, label, plan.seeds[0], plan.data.problems):
-        prompt = plan.prompting.encode(pair.tokenizer, answer.prompts[-1])
-        text = answer.outputs[-1] if answer.outputs else ""
-        output = tuple(pair.tokenizer(text, add_special_tokens=False).input_ids)
+        prompt, output = plan.prompting.reread(pair.tokenizer, answer)
         if prompt and output:
             for name, values in positions(pair, prompt, output, temperature, boundary).items():
                 sums.setdefault(name, []).extend(values)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from antiphon.eval.journal import Answer
 from antiphon.eval.task import Problem, Task
 
 
@@ -56,6 +57,12 @@ class Prompting:
         """Token ids of a rendered prompt; a template has written its special tokens itself."""
         templated = self.chat and bool(getattr(tokenizer, "chat_template", None))
         return tuple(tokenizer(text, add_special_tokens=not templated).input_ids)
+
+    def reread(self, tokenizer: Any, answer: Answer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Token ids of a recorded answer: of its last turn's prompt and of its output."""
+        output = answer.outputs[-1] if answer.outputs else ""
+        ids = tuple(tokenizer(output, add_special_tokens=False).input_ids)
+        return self.encode(tokenizer, answer.prompts[-1]), ids
 
     def _asked(self, task: Task, problem: Problem) -> str:
         instruction = task.instruction if self.instruction is None else self.instruction

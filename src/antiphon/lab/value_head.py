@@ -65,7 +65,7 @@ class ValueHead(nn.Module):
     def load(cls, folder: Path) -> ValueHead:
         """The head saved in `folder`."""
         if not (folder / "config.json").is_file():
-            raise UserError(f"no value head in {folder}: run `antiphon lab train value-head`")
+            raise UserError(f"no value head in {folder}: make one with antiphon train-reward")
         config = json.loads((folder / "config.json").read_text())
         head = cls(config["hidden"], config["width"])
         head.load_state_dict(load_file(folder / "model.safetensors"))

@@ -97,8 +97,8 @@ def load(path: str, target: LanguageModel, pair: str | None) -> Reward:
     if not path:
         if not is_bundled(pair):
             raise UserError(
-                "rsd needs a reward model: give --method rsd:reward=FOLDER (the bundled pair "
-                "alone has its own)"
+                "rsd needs a reward model: make one with antiphon train-reward, and give --method "
+                "rsd:reward=FOLDER (the bundled pair alone has its own)"
             )
         path = str(pair_path("value_head"))
     reward = _loaded(path)

@@ -1,12 +1,14 @@
-"""Checkpoints of a training, each with what it was begun with."""
+"""What a training keeps on disk, each with what it was begun with, so that it can go on."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from antiphon.cache import mark
@@ -57,12 +59,11 @@ def digest(*parts: object) -> str:
     )
 
 
-def bind(path: Path, settings: Mapping[str, Any]) -> None:
-    """Note beside a file of mined problems how they are put, so that no other ones join them.
+def bind(note: Path, settings: Mapping[str, Any]) -> None:
+    """Note how a folder's data was collected, so that none of other settings joins it.
 
-    Raises UserError where the file was mined with other settings.
+    Raises UserError where the note there says something else.
     """
-    note = path.with_name("mining.json")
     if not note.exists():
         note.parent.mkdir(parents=True, exist_ok=True)
         partial = note.with_suffix(".partial")
@@ -73,6 +74,16 @@ def bind(path: Path, settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         if held.get(name) != value:
             raise UserError(
-                f"{note}: was mined with {name} {held.get(name)!r}, not {value!r}: give the same, "
+                f"{note}: was begun with {name} {held.get(name)!r}, not {value!r}: give the same, "
                 "or another --out"
             )
+
+
+def packed(states: torch.Tensor) -> str:
+    """Hidden states of any shape as text, in float16; "" for none."""
+    return base64.b64encode(states.half().cpu().numpy().tobytes()).decode()
+
+
+def unpacked(text: str) -> torch.Tensor:
+    """All numbers of hidden states ``[N]``, float32."""
+    return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.float16).astype(np.float32))

@@ -1,0 +1,180 @@
+"""A reward model from outcomes: a value head on the target, taught by graded answers.
+
+Every step of an answer is labelled with the answer's grade, so that the head learns the chance
+that a solution which stands so far ends well: the verifiers of Cobbe et al. (arXiv 2110.14168),
+read off the target's own hidden state. No step needs a gold label.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from antiphon.checkpoint import packed, unpacked
+from antiphon.errors import UserError
+from antiphon.eval import journal
+from antiphon.eval.calibrate import step_ends
+from antiphon.eval.journal import Answer, cut_torn_line
+from antiphon.eval.prompting import Prompting
+from antiphon.lab.value_head import Report, ValueHead, auroc, fit
+from antiphon.models.base import Extension
+from antiphon.models.pair import ModelPair
+
+HELD_OUT = 5
+"""One problem in so many is kept to see how well the head tells."""
+FEWEST = 20
+"""Held-out steps of either kind below which a figure would say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAnswer:
+    """One graded answer, as the target read it.
+
+    Attributes:
+        answer: file, method, seed and problem.
+        problem: its id.
+        right: the grade, and the label of every step.
+        states: the target's last hidden states at the steps' last tokens, ``S W`` numbers as
+            float16 in base64.
+        width: W.
+    """
+
+    answer: str
+    problem: str
+    right: bool
+    states: str
+    width: int
+
+    def rows(self) -> torch.Tensor:
+        """The states ``[S, W]``, float32."""
+        return unpacked(self.states).reshape(-1, self.width)
+
+
+def graded(paths: Sequence[Path]) -> dict[str, tuple[Answer, Prompting]]:
+    """Every graded answer of some recorded runs, by name, and how its prompt was put.
+
+    Raises UserError for a file that holds no run, or a run without grades.
+    """
+    found: dict[str, tuple[Answer, Prompting]] = {}
+    for path in paths:
+        log = journal.read(path)
+        prompting = Prompting(chat=log.identity["chat"])
+        held = {
+            f"{path.name}/{answer.method}/{answer.seed}/{answer.problem}": (answer, prompting)
+            for answer in log.answers.values()
+            if answer.right is not None and answer.outputs and answer.outputs[-1]
+        }
+        if not held:
+            raise UserError(f"{path}: has no graded answers: give a run of a task that grades")
+        found |= held
+    return found
+
+
+def collect(
+    pair: ModelPair,
+    answers: dict[str, tuple[Answer, Prompting]],
+    boundary: str,
+    out: Path,
+    told: Callable[[ReadAnswer], None] = lambda _: None,
+) -> list[ReadAnswer]:
+    """Have the target read the answers that `out` does not hold yet, a line each.
+
+    A killed run goes on where it was. Raises UserError for a file that is something else.
+    """
+    held = [one for one in read(out) if one.answer in answers]
+    done = {one.answer for one in held}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("a", encoding="utf-8") as file:
+        for name, (answer, prompting) in answers.items():
+            if name in done:
+                continue
+            prompt, output = prompting.reread(pair.tokenizer, answer)
+            if not output:
+                continue
+            ends = step_ends(pair.tokenizer, prompt, output, boundary)
+            states = states_at(pair, prompt + output, [len(prompt) + end - 1 for end in ends])
+            one = ReadAnswer(
+                name, answer.problem, bool(answer.right), packed(states), states.shape[1]
+            )
+            file.write(json.dumps(asdict(one)) + "\n")
+            file.flush()
+            held.append(one)
+            told(one)
+    return held
+
+
+def states_at(pair: ModelPair, text: tuple[int, ...], rows: Sequence[int]) -> torch.Tensor:
+    """The target's last hidden states ``[len(rows), W]`` at some places of a text."""
+    tree = pair.target.new_tree(len(text))
+    ask = Extension(pair.target, tree, text, rows=tuple(rows), hidden=True)
+    (scores,) = pair.target.forward([ask])
+    assert scores.hidden is not None
+    return scores.hidden
+
+
+def read(path: Path) -> list[ReadAnswer]:
+    """What a file of `collect` holds; a torn last line is cut off the file."""
+    if not path.exists():
+        return []
+    if not cut_torn_line(path, b'{"answer": '):
+        raise UserError(f"{path}: holds no read answers: give another --out")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [ReadAnswer(**json.loads(line)) for line in lines]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path}: holds no read answers ({error}): delete it") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """A trained head.
+
+    Attributes:
+        report: how well it tells steps of right answers from others, on held-out problems.
+        rewards: of the held-out steps, sorted; a bound for them is chosen from these.
+    """
+
+    head: ValueHead
+    report: Report
+    rewards: tuple[float, ...]
+
+    def quantile(self, level: float) -> float:
+        """The reward that this share of held-out steps falls below."""
+        return float(torch.tensor(self.rewards).quantile(level))
+
+
+def teach(answers: Iterable[ReadAnswer], seed: int = 0, epochs: int = 60) -> Taught:
+    """Train a head; a problem is wholly a training problem or wholly held out.
+
+    Raises UserError where there is too little to learn from.
+    """
+    sides: tuple[list[ReadAnswer], list[ReadAnswer]] = ([], [])
+    for one in answers:
+        lot = hashlib.sha256(one.problem.encode()).digest()[0]
+        sides[lot % HELD_OUT == 0].append(one)
+    (states, labels), (held_states, held) = (_stacked(side) for side in sides)
+    few = min(int(held.sum()), int((~held).sum()))
+    if few < FEWEST or not 0 < float(labels.float().mean()) < 1:
+        raise UserError(
+            f"held-out problems have {few} steps of the rarer kind, {FEWEST} are needed: "
+            "give more answers, of right and of wrong ones"
+        )
+    head = fit(states, labels, epochs=epochs, seed=seed)
+    with torch.inference_mode():
+        rewards = head(held_states).sigmoid()
+    report = Report(auroc(rewards, held), len(held), float(held.float().mean()), len(labels))
+    return Taught(head, report, tuple(rewards.sort().values.tolist()))
+
+
+def _stacked(answers: Sequence[ReadAnswer]) -> tuple[torch.Tensor, torch.Tensor]:
+    """States ``[N, W]`` and labels ``[N]`` of all steps."""
+    rows = [one.rows() for one in answers]
+    if not rows:
+        return torch.empty(0, 0), torch.empty(0, dtype=torch.bool)
+    labels = [torch.full((len(r),), one.right) for r, one in zip(rows, answers, strict=True)]
+    return torch.cat(rows), torch.cat(labels)
