@@ -70,7 +70,7 @@ def main() -> None:
     task = build_task(options.task, None, None)
     problems = rows.load(task, options.data, options.limit).problems
     miner = Miner(task, Prompting(), task.max_tokens, most=options.most, batch=options.batch)
-    engine = make_engine(pair, batch=options.batch)
+    engine = make_engine(pair, batch=options.batch, costs=True)
     found: list[int | None] = []
     size = 4 * options.batch
     for start in range(0, len(problems), size):

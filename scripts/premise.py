@@ -22,8 +22,9 @@ import numpy as np
 import torch
 
 from antiphon.api import encode, make_engine
-from antiphon.eval.calibrate import groundings, logprobs, step_ends
+from antiphon.eval.calibrate import groundings, step_ends
 from antiphon.eval.outcome import graded, states_at
+from antiphon.eval.reread import Reread
 from antiphon.lab import pair_path
 from antiphon.lab.problems import Problem, problem
 from antiphon.lab.value_head import ValueHead, auroc, step_labels
@@ -84,7 +85,7 @@ def scores(
     """Every score of every step, and the steps' lengths."""
     assert pair.draft is not None
     prompt, output = solution.prompt, solution.output
-    p, q = (logprobs(model, prompt, output) for model in (pair.target, pair.draft))
+    p, q = (Reread(model, prompt, output).logprobs for model in (pair.target, pair.draft))
     chosen = torch.tensor(output)[:, None]
     of_target, of_draft = (rows.gather(-1, chosen)[:, 0] for rows in (p, q))
     doubts, draft_doubts, apart = entropy(p.exp()), entropy(q.exp()), divergence(q.exp(), p.exp())

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from antiphon.costs import PairCosts
 from antiphon.engine import Engine, Vocabulary
 from antiphon.methods.base import Models
 from antiphon.models.base import Extension, Scores
@@ -78,10 +79,14 @@ LETTERS = Vocabulary(detokenizer=lambda _prompt: SpelledTokens(), eos_token_ids=
 
 
 def toy_engine(
-    target: TableModel, draft: TableModel | None = None, batch: int = 16, eos: Sequence[int] = ()
+    target: TableModel,
+    draft: TableModel | None = None,
+    batch: int = 16,
+    eos: Sequence[int] = (),
+    costs: PairCosts | None = None,
 ) -> Engine:
     vocabulary = Vocabulary(LETTERS.detokenizer, frozenset(eos))
-    return Engine(Models(target, draft), vocabulary, max_batch=batch)
+    return Engine(Models(target, draft, costs), vocabulary, max_batch=batch)
 
 
 def exact_outputs(

@@ -54,10 +54,14 @@ class PairCosts:
     target: PassCosts
     draft: PassCosts | None
 
-    def round_seconds(self, gamma: int) -> float:
-        """One speculative round: gamma draft passes and a target pass over gamma + 1 rows."""
-        drafting = self.draft.seconds(1) * gamma if self.draft else 0.0
-        return drafting + self.target.seconds(gamma + 1)
+    def round_seconds(self, gamma: int, crowd: int = 1) -> float:
+        """One speculative round: gamma draft passes and a target pass over gamma + 1 rows.
+
+        Args:
+            crowd: requests that go through the round together, with as many rows each.
+        """
+        drafting = self.draft.seconds(crowd) * gamma if self.draft else 0.0
+        return drafting + self.target.seconds(crowd * (gamma + 1))
 
     @property
     def ratio(self) -> float:

@@ -98,7 +98,14 @@ class Engine:
         for index in range(params.n):
             randomness = Randomness(seed, index)
             seed = randomness.seed
-            request = Request(tuple(prompt), params, randomness, ends, self.vocabulary.detokenizer)
+            request = Request(
+                tuple(prompt),
+                params,
+                randomness,
+                ends,
+                self.vocabulary.detokenizer,
+                lambda: max(len(self._live), 1),
+            )
             names.append(str(self._count))
             self._line.append((names[-1], request, method))
             self._count += 1

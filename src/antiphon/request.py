@@ -79,6 +79,8 @@ class Request:
         eos_token_ids: tokens after which drafting on is pointless.
         detokenizer: makes an incremental detokenizer for text after the given ids, for methods
             that look at text.
+        company: how many requests, this one among them, share the passes now. What is written
+            must not depend on it.
     """
 
     prompt: tuple[int, ...]
@@ -86,6 +88,7 @@ class Request:
     randomness: Randomness
     eos_token_ids: frozenset[int]
     detokenizer: Callable[[Sequence[int]], Detokenizes] | None = None
+    company: Callable[[], int] = lambda: 1
 
     @property
     def longest(self) -> int:

@@ -13,7 +13,8 @@ from antiphon.api import make_engine, pair_costs
 from antiphon.drafting.length import FittedLength
 from antiphon.errors import UserError
 from antiphon.eval import data
-from antiphon.eval.calibrate import logprobs, positions, step_ends
+from antiphon.eval.calibrate import positions, step_ends
+from antiphon.eval.reread import Reread
 from antiphon.eval.tasks.lab import Lab
 from antiphon.lab import pair_path, profile_path
 from antiphon.methods.speculative import block_length
@@ -120,7 +121,7 @@ def test_positions_are_what_the_models_thought(pair: ModelPair) -> None:
     assert len(found["target_entropy_mismatch"]) == int(differ.sum())
     chosen = p.gather(-1, torch.tensor(output)[:, None])[:, 0]
     assert min(found["step_min_logprob"]) == pytest.approx(float(chosen.min()), abs=1e-4)
-    ours = logprobs(pair.target, prompt, output)
+    ours = Reread(pair.target, prompt, output).logprobs
     assert torch.allclose(ours, p, atol=1e-3)
     cooler = positions(pair, prompt, output, 0.5, "blank-line")
     assert cooler["step_min_logprob"] == pytest.approx(found["step_min_logprob"], abs=1e-4)

@@ -126,7 +126,7 @@ def test_the_command_makes_what_rsd_takes(pair: ModelPair, run: Path, tmp_path: 
     with torch.no_grad():
         expected = float(head(state).sigmoid())
     assert reward((1, 2), state) == pytest.approx(expected)
-    answered = antiphon("generate", "--prompt", "2 + 2?", "--method", f"rsd:reward={out}", *EXACT)
+    answered = antiphon("generate", "2 + 2?", "--method", f"rsd:reward={out}", *EXACT)
     assert answered.returncode == 0, answered.stderr
     # The same folder takes no steps that end elsewhere.
     refused = antiphon(*asked, "--boundary", "line")

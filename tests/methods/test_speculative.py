@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 from tests.toys import TableModel, exact_outputs, toy_engine
 
+from antiphon.costs import PairCosts, PassCosts
 from antiphon.errors import UserError
 from antiphon.methods import Autoregressive, Speculative
 from antiphon.params import SamplingParams
@@ -19,6 +20,13 @@ GREEDY_SETTINGS = [
     for gamma in (1, 2, 3, 5, 8, 12)
     for chains, confidence in ((1, 0.0), (3, 0.0), (1, 0.5))
 ] + [Speculative(gamma=gamma, drafter="ngram", ngram=n) for gamma in (1, 4, 12) for n in (2, 4)]
+GREEDY_SETTINGS += [
+    Speculative(gamma="auto"),
+    Speculative(gamma="auto", chains=3),
+    Speculative(gamma="auto", drafter="ngram"),
+]
+COSTS = PairCosts(PassCosts({1: 1.0, 64: 4.0}), PassCosts({1: 0.1, 64: 0.2}))
+"""Of passes where drafting pays: long blocks, ended by doubt."""
 
 
 @pytest.mark.parametrize("method", GREEDY_SETTINGS, ids=str)
@@ -29,7 +37,7 @@ def test_greedy_speculation_is_the_target_token_for_token(method: Speculative, b
     prompts = [(i % 5, (i * 3) % 5) for i in range(20)]
     params = [SamplingParams(max_tokens=3 + i, logprobs=2) for i in range(20)]
     plain = toy_engine(target, batch=batch).generate(prompts, params, Autoregressive())
-    fast = toy_engine(target, draft, batch, eos=()).generate(prompts, params, method)
+    fast = toy_engine(target, draft, batch, (), COSTS).generate(prompts, params, method)
     for (a,), (b,) in zip(plain, fast, strict=True):
         assert b.token_ids == a.token_ids
         assert b.text == a.text
@@ -53,6 +61,8 @@ PIPELINES = {
     "bias": SamplingParams(temperature=1.0, logit_bias={0: 1.0, 2: -1.5}, max_tokens=4),
 }
 DRAFTERS = {
+    "auto": Speculative(gamma="auto"),
+    "auto-chains2": Speculative(gamma="auto", chains=2),
     "gamma1": Speculative(gamma=1),
     "gamma3": Speculative(gamma=3),
     "gamma3-confident": Speculative(gamma=3, confidence=0.45),
@@ -81,7 +91,8 @@ def test_outputs_are_distributed_as_the_targets_own(pipeline: str, drafter: str)
     params, method = PIPELINES[pipeline], DRAFTERS[drafter]
     truth = exact_outputs(target, PROMPT, params)
     wish = SamplingParams(**{**_fields(params), "seed": 5, "n": SAMPLES})
-    (results,) = toy_engine(target, draft, batch=64).generate([PROMPT], [wish], method)
+    engine = toy_engine(target, draft, batch=64, costs=COSTS)
+    (results,) = engine.generate([PROMPT], [wish], method)
     counts = Counter(result.token_ids for result in results)
     assert set(counts) <= set(truth)
     check_distribution(counts, truth)
@@ -137,6 +148,35 @@ def test_the_target_as_its_own_draft_is_always_accepted() -> None:
     assert result.statistics.mean_acceptance_length == 5.0
     assert result.statistics.target_passes == 8
     assert set(result.provenance) == {"draft", "bonus"}
+
+
+def test_greedy_neighbours_make_plain_decoding_win_and_change_no_text() -> None:
+    """Rows that cost nothing alone cost a crowd much: where drafting loses nobody drafts."""
+    steep = PairCosts(PassCosts({1: 1.0, 4: 1.0, 64: 16.0}), PassCosts({1: 0.2, 64: 3.0}))
+    target, draft = (TableModel(5, seed=1, sharpness=9.0) for _ in range(2))
+    prompts = [(i % 5, (i * 3) % 5) for i in range(32)]
+    params = [SamplingParams(max_tokens=40)] * 32
+    method = Speculative(gamma="auto")
+    alone, crowded = (
+        toy_engine(target, draft, batch, (), steep).generate(prompts, params, method)
+        for batch in (1, 32)
+    )
+    assert [r.token_ids for (r,) in alone] == [r.token_ids for (r,) in crowded]
+    assert all(r.statistics.num_draft_tokens >= 20 for (r,) in alone)
+    assert all(r.statistics.num_draft_tokens < 5 for (r,) in crowded)
+
+
+def test_sampled_texts_do_not_depend_on_the_crowd() -> None:
+    steep = PairCosts(PassCosts({1: 1.0, 4: 1.0, 64: 16.0}), PassCosts({1: 0.2, 64: 3.0}))
+    target, draft = TableModel(5, seed=1), TableModel(5, seed=2)
+    prompts = [(i % 5, (i * 3) % 5) for i in range(16)]
+    params = [SamplingParams(max_tokens=40, temperature=1.0, seed=i) for i in range(16)]
+    for method in (Speculative(gamma="auto"), Speculative(gamma="auto", rescue="topk/k=2")):
+        alone, crowded = (
+            toy_engine(target, draft, batch, (), steep).generate(prompts, params, method)
+            for batch in (1, 16)
+        )
+        assert [r.token_ids for (r,) in alone] == [r.token_ids for (r,) in crowded]
 
 
 def test_statistics_count_only_what_stands() -> None:

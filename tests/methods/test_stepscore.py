@@ -12,7 +12,7 @@ from tests.toys import TableModel, toy_engine
 
 from antiphon.api import encode
 from antiphon.errors import UserError
-from antiphon.eval.calibrate import logprobs
+from antiphon.eval.reread import Reread
 from antiphon.methods import Autoregressive, DraftOnly, StepScore
 from antiphon.params import SamplingParams
 
@@ -51,7 +51,7 @@ def test_a_steps_score_is_the_targets_least_log_probability() -> None:
     """And what is told of every token, whoever wrote it, is the target's."""
     for problem, result in zip(PROBLEMS, run(StepScore(threshold=-2.0, candidates=1)), strict=True):
         prompt = encode(pair(), problem.question)
-        rows = logprobs(pair().target, prompt, result.token_ids)
+        rows = Reread(pair().target, prompt, result.token_ids).logprobs
         expected = rows.gather(-1, torch.tensor(result.token_ids)[:, None])[:, 0].tolist()
         assert result.logprobs == pytest.approx(expected, abs=2e-3)
         for record in result.rounds:

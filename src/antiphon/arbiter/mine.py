@@ -21,13 +21,12 @@ from antiphon.arbiter.features import NAMES, features
 from antiphon.checkpoint import packed
 from antiphon.engine import Engine
 from antiphon.errors import UserError
-from antiphon.eval.calibrate import logprobs
 from antiphon.eval.grade import Grade
 from antiphon.eval.journal import cut_torn_line
 from antiphon.eval.prompting import Prompting
+from antiphon.eval.reread import Reread, keep_beginning
 from antiphon.eval.task import Problem, Task
 from antiphon.methods import Method, Speculative
-from antiphon.models.base import Extension, LanguageModel
 from antiphon.models.pair import ModelPair
 from antiphon.params import SamplingParams
 from antiphon.rules.evidence import Evidence
@@ -113,7 +112,7 @@ def mine(
     """
     held = read(out)
     done = {mined.problem for mined in held}
-    engine = make_engine(pair, batch=miner.batch)
+    engine = make_engine(pair, batch=miner.batch, costs=True)
     left = [problem for problem in problems if problem.id not in done]
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", encoding="utf-8") as file:
@@ -142,6 +141,8 @@ def read(path: Path) -> list[Mined]:
     return found
 
 
+_GREEDY = Speculative(gamma="auto")
+"""However many branches are live, the fastest way to the target's own greedy text."""
 _OPENING = b'{"problem": '
 
 
@@ -157,7 +158,9 @@ def _group(
 ) -> Iterator[Mined]:
     prompts = miner.prompts(pair, problems)
     params = [SamplingParams(max_tokens=miner.max_tokens)] * len(prompts)
-    walk = miner.walk or Speculative()
+    walk = miner.walk or _GREEDY
+    # Worked examples stand at the beginning of every prompt.
+    kept = [keep_beginning(m, prompts[0]) for m in (pair.target, pair.draft) if m is not None]
     texts = [result for (result,) in engine.generate(prompts, params, walk)]
     ends = pair.eos_token_ids
     asked: list[tuple[int, int, int]] = []  # problem, position, token
@@ -169,14 +172,15 @@ def _group(
     for i, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
         output = text.token_ids
         spots, seen, rivals = mismatches(pair, prompt, output, miner.states)
-        kept = _drawn(problems[i].id, len(spots), miner.most)
-        found[i] = (len(spots), [spots[k] for k in kept], seen[kept], [rivals[k] for k in kept])
+        lot = _drawn(problems[i].id, len(spots), miner.most)
+        found[i] = (len(spots), [spots[k] for k in lot], seen[lot], [rivals[k] for k in lot])
         for spot, pairs in zip(found[i][1], found[i][3], strict=True):
             for token in pairs:
                 if miner.walk is None and token == output[spot]:
                     grades[i, spot, token] = whole[i]  # The text itself is this branch.
                 else:
                     asked.append((i, spot, token))
+    del kept
     # Every branch of the group in one queue: the batch never runs empty between problems.
     starts = [(*prompts[i], *texts[i].token_ids[:spot], token) for i, spot, token in asked]
     rooms = [miner.max_tokens - spot - 1 for _, spot, _ in asked]
@@ -210,7 +214,7 @@ def continued(
     """What the target writes greedily behind each beginning, ``rooms`` tokens at most."""
     live = [k for k, room in enumerate(rooms) if room > 0 and starts[k][-1] not in ends]
     wishes = [SamplingParams(max_tokens=rooms[k]) for k in live]
-    ran = engine.generate([starts[k] for k in live], wishes, Speculative()) if live else []
+    ran = engine.generate([starts[k] for k in live], wishes, _GREEDY) if live else []
     tails = {k: result.token_ids for k, (result,) in zip(live, ran, strict=True)}
     return [tails.get(k, ()) for k in range(len(starts))]
 
@@ -233,42 +237,18 @@ def mismatches(
     assert pair.draft is not None
     if not output:
         return [], torch.empty(0, len(NAMES)), []
-    p = logprobs(pair.target, prompt, output).exp()
-    q = logprobs(pair.draft, prompt, output).exp()
+    target = Reread(pair.target, prompt, output, hidden=states)
+    p, q = target.logprobs.exp(), Reread(pair.draft, prompt, output).logprobs.exp()
     drafted, own = q.argmax(-1), p.argmax(-1)
     seen = features(Evidence(drafted, torch.cat([p, p[-1:]]), q, torch.cat([p, p[-1:]]), q))
     spots = (drafted != own).nonzero()[:, 0].tolist()
     rivals = [(int(drafted[spot]), int(own[spot])) for spot in spots]
     seen = seen[spots]
     if states and spots:
-        tokens = [drafted for drafted, _ in rivals]
-        seen = torch.cat([seen, _states(pair.target, prompt, output, spots, tokens)], dim=-1)
+        assert target.hidden is not None
+        after = target.instead(spots, [token for token, _ in rivals])
+        seen = torch.cat([seen, target.hidden[spots], after], dim=-1)
     return spots, seen, rivals
-
-
-def _states(
-    model: LanguageModel,
-    prompt: tuple[int, ...],
-    output: tuple[int, ...],
-    spots: Sequence[int],
-    tokens: Sequence[int],
-) -> torch.Tensor:
-    """Hidden states ``[M, 2 W]`` before each spot, and after another token in its place."""
-    tree = model.new_tree(len(prompt) + 2 * len(output))
-    text = prompt + output[:-1]
-    before = [len(prompt) - 1 + spot for spot in spots]
-    # The other tokens hang from the text like twigs, and one pass reads them all.
-    ask = Extension(
-        model,
-        tree,
-        tokens=(*text, *tokens),
-        parents=(*tree.chain(tree.tip, len(text)), *before),
-        rows=(*before, *range(len(text), len(text) + len(tokens))),
-        hidden=True,
-    )
-    (scores,) = model.forward([ask])
-    assert scores.hidden is not None
-    return torch.cat(scores.hidden.float().split(len(spots)), dim=-1)
 
 
 def _drawn(problem: str, count: int, most: int) -> list[int]:

@@ -7,6 +7,7 @@ g draft passes (Leviathan et al. 2023, section 3.3, with measured instead of ass
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from antiphon.costs import PairCosts
@@ -43,11 +44,19 @@ class FittedLength:
     forgetting. Where plain decoding wins gamma is 0; every `probe` rounds one token is
     drafted all the same, so that the estimate can recover.
 
+    Attributes:
+        price: the tokens that one more draft token must be expected to bring to be worth its
+            time, at the speed expected now.
+
     Args:
         costs: measured pass costs of both models.
         memory: draws after which an observation has lost 63 % of its weight.
         probe: rounds between trials while gamma is 0.
         acceptance: the estimate to begin with, worth five draws.
+        paced: somebody else ends the blocks (`pace.Pace`): where drafting pays at all, let them
+            be as long as they may.
+        company: how many requests share the passes now; a crowd makes rows dear, and plain
+            decoding win.
     """
 
     def __init__(
@@ -56,21 +65,32 @@ class FittedLength:
         memory: float = 64.0,
         probe: int = 16,
         acceptance: float = 0.8,
+        paced: bool = False,
+        company: Callable[[], int] = lambda: 1,
     ) -> None:
-        self.costs = costs
+        self.costs, self.paced, self.company = costs, paced, company
         self.forget = 1.0 - 1.0 / memory
         self.probe = probe
         self.accepted, self.judged = 5.0 * acceptance, 5.0
         self.idle = 0
+        self.price = 0.0
 
     @property
     def acceptance(self) -> float:
         return self.accepted / self.judged
 
     def next(self) -> int:
-        best, _ = best_length(self.acceptance, self.costs)
-        self.idle = self.idle + 1 if best == 0 else 0
-        return 1 if best == 0 and self.idle % self.probe == 0 else best
+        crowd = self.company()
+        best, gain = best_length(self.acceptance, self.costs, crowd)
+        speed = gain / self.costs.target.seconds(crowd)
+        longer = self.costs.round_seconds(best + 1, crowd)
+        self.price = speed * (longer - self.costs.round_seconds(best, crowd))
+        if best == 0:
+            self.idle += 1
+            # A whole crowd waits for whoever tries.
+            return 1 if self.idle % (self.probe * crowd) == 0 else 0
+        self.idle = 0
+        return LONGEST if self.paced else best
 
     def observe(self, drafted: int, accepted: int) -> None:
         judged = min(drafted, accepted + 1)
@@ -86,12 +106,17 @@ def expected_tokens(acceptance: float, gamma: int) -> float:
     return float((1.0 - acceptance ** (gamma + 1)) / (1.0 - acceptance))
 
 
-def expected_speed(acceptance: float, gamma: int, costs: PairCosts) -> float:
-    """Expected tokens per second of rounds with this block length."""
-    return expected_tokens(acceptance, gamma) / costs.round_seconds(gamma)
+def expected_speed(acceptance: float, gamma: int, costs: PairCosts, crowd: int = 1) -> float:
+    """Expected tokens per second and request of rounds with this block length."""
+    return expected_tokens(acceptance, gamma) / costs.round_seconds(gamma, crowd)
 
 
-def best_length(acceptance: float, costs: PairCosts) -> tuple[int, float]:
-    """The block length that is expected to be fastest, and its speed-up over plain decoding."""
-    best = max(range(LONGEST + 1), key=lambda g: expected_speed(acceptance, g, costs))
-    return best, expected_speed(acceptance, best, costs) * costs.target.seconds(1)
+def best_length(acceptance: float, costs: PairCosts, crowd: int = 1) -> tuple[int, float]:
+    """The block length that is expected to be fastest, and its speed-up over plain decoding.
+
+    Args:
+        crowd: requests that share the passes.
+    """
+    best = max(range(LONGEST + 1), key=lambda g: expected_speed(acceptance, g, costs, crowd))
+    gain = expected_speed(acceptance, best, costs, crowd) * costs.target.seconds(crowd)
+    return best, gain

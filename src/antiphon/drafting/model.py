@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from antiphon.drafting.pace import Pace
 from antiphon.drawing import draw
 from antiphon.models.base import Extension, LanguageModel
 from antiphon.request import Request, Steps, ask
@@ -31,6 +32,7 @@ class DraftModel:
         adaedl: stop drafting where ``1 - sqrt(0.2 H(q))`` falls below this (AdaEDL, arXiv
             2410.18351: a lower bound of the acceptance); 0: never.
         beliefs: keep what the draft thought at temperature 1 in greedy blocks, too.
+        pace: also ends a chain; None: nothing does.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class DraftModel:
         confidence: float = 0.0,
         adaedl: float = 0.0,
         beliefs: bool = False,
+        pace: Pace | None = None,
     ) -> None:
         self.model = model
         self.request = request
@@ -48,11 +51,14 @@ class DraftModel:
         self.confidence = confidence
         self.adaedl = adaedl
         self.beliefs = beliefs
+        self.pace = pace
         # At temperature 0 q is one-hot: how sure the draft is shows at temperature 1.
         self._open = request.params.opened
-        self._thinks = not request.params.greedy or beliefs or confidence > 0 or adaedl > 0
+        doubts = confidence > 0 or adaedl > 0 or pace is not None
+        self._thinks = not request.params.greedy or beliefs or doubts
         self.tree = model.new_tree(request.longest)
         self._node_of: dict[int, int] = {}
+        self._sure: list[float] = []
 
     def propose(self, context: Context, gamma: int) -> Steps[Block]:
         params = self.request.params
@@ -62,7 +68,7 @@ class DraftModel:
         self.tree.commit(scores.nodes[-1])
 
         block = _Draft()
-        self._node_of = {}
+        self._node_of, self._sure = {}, []
         tips = [_Tip(row=0, node=self.tree.tip, context=context, chains=self.chains)]
         for depth in range(gamma):
             # 2. Draw one token per chain; chains that drew the same token go on together.
@@ -83,11 +89,17 @@ class DraftModel:
                     child = block.add(tip.row, token, thought)
                     if child not in grown:
                         after = tip.context.then((token,))
-                        grown[child] = _Tip(child + 1, tip.node, after, chains=0)
+                        chance = tip.chance * self._stands(thought, token)
+                        grown[child] = _Tip(child + 1, tip.node, after, 0, chance)
                     grown[child].chains += 1
 
             # 3. Read the new tokens, but for the last ones and those that end the text.
-            alive = [c for c in grown if block.tokens[c] not in self.request.eos_token_ids]
+            alive = [
+                c
+                for c in grown
+                if block.tokens[c] not in self.request.eos_token_ids
+                and (self.pace is None or self.pace.pays(grown[c].chance))
+            ]
             if depth + 1 == gamma or not alive:
                 break
             scores = yield from ask(
@@ -109,6 +121,16 @@ class DraftModel:
         if read:
             self.tree.commit(read[-1])
         self.tree.prune()
+        if self.pace is not None and self.chains == 1:
+            self.pace.learn(self._sure, len(accepted))
+
+    def _stands(self, thought: torch.Tensor | None, token: int) -> float:
+        """The chance that a token just drawn is accepted; 1 where nobody asks."""
+        if self.pace is None or thought is None:
+            return 1.0
+        sure = float(thought[token] if self.request.params.greedy else thought.max())
+        self._sure.append(sure)
+        return self.pace.chance(sure)
 
     def _unsure(self, thought: torch.Tensor) -> bool:
         if self.confidence and float(thought.max()) < self.confidence:
@@ -123,12 +145,17 @@ class DraftModel:
 
 @dataclass(slots=True)
 class _Tip:
-    """Where one or more chains stand: their row in the block, their node in the tree."""
+    """Where one or more chains stand: their row in the block, their node in the tree.
+
+    Attributes:
+        chance: that all of it stands.
+    """
 
     row: int
     node: int
     context: Context
     chains: int
+    chance: float = 1.0
 
 
 @dataclass(slots=True)

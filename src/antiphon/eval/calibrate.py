@@ -17,11 +17,13 @@ import torch
 from antiphon.api import machine_and_precision, make_engine, pair_costs
 from antiphon.detokenizer import Detokenizer
 from antiphon.errors import UserError
+from antiphon.eval.reread import Reread, keep_beginning
 from antiphon.eval.runner import Plan, answers
 from antiphon.methods.boundary import ends_step
 from antiphon.methods.grounding import Grounding
 from antiphon.models.base import Capture, Extension, LanguageModel
 from antiphon.models.pair import ModelPair
+from antiphon.models.tree import KVTree
 from antiphon.profile import LEVELS, Profile, Quantiles, Seen
 from antiphon.rules.evidence import entropy
 
@@ -86,11 +88,15 @@ def look(
     """What both models think along the target's answers at one temperature."""
     plan = replace(plan, params=replace(plan.params, temperature=temperature))
     (label,) = plan.methods
+    models = [model for model in (pair.target, pair.draft) if model is not None]
     engine = make_engine(pair, batch=plan.batch)
     sums: dict[str, list[float]] = {}
+    kept: list[KVTree] = []
     for answer in answers(plan, pair, engine, label, plan.seeds[0], plan.data.problems):
         prompt, output = plan.prompting.reread(pair.tokenizer, answer)
         if prompt and output:
+            # Worked examples stand at the beginning of every prompt.
+            kept = kept or [keep_beginning(model, prompt) for model in models]
             for name, values in positions(pair, prompt, output, temperature, boundary).items():
                 sums.setdefault(name, []).extend(values)
         told()
@@ -116,7 +122,7 @@ def positions(
     At temperature 0: at temperature 1. Of steps the log-probabilities are those before temperature.
     """
     assert pair.draft is not None
-    raw = logprobs(pair.target, prompt, output), logprobs(pair.draft, prompt, output)
+    raw = [Reread(model, prompt, output).logprobs for model in (pair.target, pair.draft)]
     p, q = ((x / (temperature or 1.0)).log_softmax(-1) for x in raw)
     overlap = torch.minimum(p.exp(), q.exp()).sum(-1)
     agree = p.argmax(-1) == q.argmax(-1)
@@ -157,17 +163,6 @@ def groundings(
         found.append(float(grounding.score(step).min()))
         grounding.absorb(step)
     return found
-
-
-def logprobs(
-    model: LanguageModel, prompt: tuple[int, ...], output: tuple[int, ...]
-) -> torch.Tensor:
-    """Log-probabilities ``[T, V]`` before each output token, in nats."""
-    tree = model.new_tree(len(prompt) + len(output))
-    text = prompt + output[:-1]
-    rows = tuple(range(len(prompt) - 1, len(text)))
-    (scores,) = model.forward([Extension(model, tree, text, rows=rows)])
-    return scores.logits.float().log_softmax(-1)
 
 
 def step_ends(

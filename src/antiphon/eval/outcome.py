@@ -21,6 +21,7 @@ from antiphon.eval import journal
 from antiphon.eval.calibrate import step_ends
 from antiphon.eval.journal import Answer, cut_torn_line
 from antiphon.eval.prompting import Prompting
+from antiphon.eval.reread import keep_beginning
 from antiphon.lab.value_head import Report, ValueHead, auroc, fit
 from antiphon.models.base import Extension
 from antiphon.models.pair import ModelPair
@@ -88,6 +89,9 @@ def collect(
     """
     held = [one for one in read(out) if one.answer in answers]
     done = {one.answer for one in held}
+    # Worked examples stand at the beginning of every prompt.
+    first, how = next(iter(answers.values()))
+    kept = keep_beginning(pair.target, how.encode(pair.tokenizer, first.prompts[-1]))
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", encoding="utf-8") as file:
         for name, (answer, prompting) in answers.items():
@@ -105,6 +109,7 @@ def collect(
             file.flush()
             held.append(one)
             told(one)
+    del kept
     return held
 
 

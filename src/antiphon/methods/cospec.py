@@ -28,6 +28,7 @@ from antiphon.methods.speculative import (
     check_gamma,
     need_costs,
     need_draft,
+    pace_of,
 )
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
@@ -148,8 +149,8 @@ def arbitrate(
 ) -> Steps[None]:
     """Speculative decoding where an arbiter sees all that it looks at."""
     assert models.draft is not None
-    drafter = DraftModel(models.draft, request, chains, beliefs=True)
     length = block_length(gamma, "model", request.params, models)
+    drafter = DraftModel(models.draft, request, chains, beliefs=True, pace=pace_of(length))
     return speculate(request, models.target, drafter, length, judge, arbiter.policy.states > 0)
 
 

@@ -14,7 +14,13 @@ from antiphon.drafting.model import DraftModel
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
 from antiphon.methods.loop import chain_judge, speculate
-from antiphon.methods.speculative import block_length, check_gamma, need_costs, need_draft
+from antiphon.methods.speculative import (
+    block_length,
+    check_gamma,
+    need_costs,
+    need_draft,
+    pace_of,
+)
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
 from antiphon.rules.entropy_veto import EntropyVeto
@@ -60,8 +66,8 @@ class EASD:
     def run(self, request: Request, models: Models) -> Steps[None]:
         assert models.draft is not None
         rules = Rules(Exact(), veto=self.veto(models, request.params))
-        drafter = DraftModel(models.draft, request, beliefs=True)
         length = block_length(self.gamma, "model", request.params, models)
+        drafter = DraftModel(models.draft, request, beliefs=True, pace=pace_of(length))
         judge = chain_judge(request, rules)
         return speculate(request, models.target, drafter, length, judge)
 

@@ -7,6 +7,7 @@ other rules (`rules.catalogue`) trade that for speed or for quality.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeGuard
 
@@ -14,6 +15,7 @@ from antiphon.drafting.base import Drafter
 from antiphon.drafting.length import BlockLength, FittedLength, FixedLength
 from antiphon.drafting.model import DraftModel
 from antiphon.drafting.ngram import NGram
+from antiphon.drafting.pace import Pace
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
 from antiphon.methods.loop import chain_judge, exact_judge, speculate
@@ -27,8 +29,8 @@ class Speculative:
     """Configuration.
 
     Attributes:
-        gamma: draft tokens per round and chain, or "auto": what pays best under the measured
-            pass costs and the acceptance seen so far.
+        gamma: draft tokens per round and chain, or "auto": as many as pay under the measured
+            pass costs, by how sure the draft is and the acceptance seen so far.
         drafter: "model", or "ngram" (prompt lookup, no draft model).
         chains: independent chains per round, verified in one pass (multi-draft); exact rule.
         confidence: stop drafting where the draft's largest probability falls below this.
@@ -85,11 +87,13 @@ class Speculative:
             judge = exact_judge(request)
         else:
             judge = chain_judge(request, rules(self.rule, self.rescue, self.veto))
-        drafter = self._drafter(request, models)
-        length = block_length(self.gamma, self.drafter, request.params, models)
+        # Where texts depend on where blocks end, neighbours must have no say in that.
+        company = request.company if self.exact and request.params.greedy else _alone
+        length = block_length(self.gamma, self.drafter, request.params, models, company)
+        drafter = self._drafter(request, models, pace_of(length))
         return speculate(request, models.target, drafter, length, judge)
 
-    def _drafter(self, request: Request, models: Models) -> Drafter:
+    def _drafter(self, request: Request, models: Models, pace: Pace | None) -> Drafter:
         if self.drafter == "ngram":
             return NGram(longest=self.ngram)
         assert models.draft is not None
@@ -100,20 +104,36 @@ class Speculative:
             self.confidence,
             self.adaedl,
             beliefs=not self.exact,
+            pace=pace,
         )
 
 
+def _alone() -> int:
+    return 1
+
+
 def block_length(
-    gamma: int | Literal["auto"], drafter: str, params: SamplingParams, models: Models
+    gamma: int | Literal["auto"],
+    drafter: str,
+    params: SamplingParams,
+    models: Models,
+    company: Callable[[], int] = _alone,
 ) -> BlockLength:
-    """The block length that a configuration asks for."""
+    """The block length that a configuration asks for; `company`: see `FittedLength`."""
     if gamma != "auto":
         return FixedLength(gamma)
     assert models.costs is not None
-    if models.profile is None or drafter != "model":
-        return FittedLength(models.costs)
+    if drafter != "model":
+        return FittedLength(models.costs, company=company)
+    if models.profile is None:
+        return FittedLength(models.costs, paced=True, company=company)
     acceptance = models.profile.nearest(params.temperature).acceptance
-    return FittedLength(models.costs, acceptance=acceptance)
+    return FittedLength(models.costs, acceptance=acceptance, paced=True, company=company)
+
+
+def pace_of(length: BlockLength) -> Pace | None:
+    """What ends a draft model's blocks where their length is left open."""
+    return Pace(length) if isinstance(length, FittedLength) and length.paced else None
 
 
 def check_gamma(gamma: object) -> None:

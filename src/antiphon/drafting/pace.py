@@ -1,0 +1,47 @@
+"""When another draft pass pays: while what was drafted so far is likely enough to stand.
+
+A draft token is worth its time if the chance that it stands exceeds the tokens that the same time
+would bring otherwise. That chance is the product of those of the tokens before it and its own, and
+a draft mostly knows how sure it is. Nothing here looks at a token before it is drafted: whether
+another one is drafted depends on those before it alone, so the rules stay as exact as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from antiphon.drafting.length import FittedLength
+
+
+class Pace:
+    """Stops a block where the next token is not expected to pay.
+
+    The draft's largest probability c is taken for the chance that its token stands; how far that
+    is off is learnt from what becomes of the tokens: ``1 - r (1 - c)``, where r is the number of
+    refused tokens over the number that c had led to expect.
+
+    Args:
+        length: knows the passes' costs, and the acceptance so far.
+        memory: tokens after which an observation has lost 63 % of its weight.
+    """
+
+    def __init__(self, length: FittedLength, memory: float = 64.0) -> None:
+        self.length = length
+        self.forget = 1.0 - 1.0 / memory
+        self.refused, self.doubted = 1.0, 1.0
+
+    def chance(self, confidence: float) -> float:
+        """The chance that a token stands of which the draft is that sure."""
+        ratio = self.refused / self.doubted
+        return min(max(1.0 - ratio * (1.0 - confidence), 0.0), 1.0)
+
+    def pays(self, chance: float) -> bool:
+        """Whether one more token is worth its passes, where all before it stand with `chance`."""
+        return chance * self.length.acceptance >= self.length.price
+
+    def learn(self, confidences: Sequence[float], accepted: int) -> None:
+        """Hear of a chain's tokens which of the first ones stand."""
+        judged = confidences[: accepted + 1]
+        keep = self.forget ** len(judged)
+        self.refused = self.refused * keep + (len(judged) - accepted)
+        self.doubted = self.doubted * keep + sum(1.0 - each for each in judged)
