@@ -10,13 +10,14 @@ from tests.rules.test_rules import V, evidence_of, random_rows
 
 from antiphon.drawing import Randomness
 from antiphon.rules.catalogue import rules
+from antiphon.rules.coin import Coin
 from antiphon.rules.entropy_veto import EntropyVeto
 from antiphon.rules.exact import Exact
 from antiphon.rules.fly import FLy
 from antiphon.rules.judge import Rules, judge
 
 K = 5
-RESCUES = ["fly/window=2", "kl-judge", "fuzzy/threshold=0.2", "topk/k=3"]
+RESCUES = ["fly/window=2", "kl-judge", "fuzzy/threshold=0.2", "topk/k=3", "coin/rate=0.5"]
 VETOES = [
     "entropy/target=0.5/draft=0.5/top_n=3/overlap=0.4",
     "entropy/target=-1/draft=-1/overlap=0",
@@ -50,6 +51,7 @@ def test_rules_that_never_fire_change_nothing_and_draw_the_same_lots(seed: int) 
     evidence = evidence_of(q.argmax(-1).tolist(), p, q)
     alone = judge(rules("exact"), evidence, Randomness(seed))
     for rescue, veto in [
+        ("coin/rate=0", ""),
         ("fly/window=6", ""),
         ("kl-judge/kl=-1", ""),
         ("fuzzy/threshold=-1", ""),
@@ -101,6 +103,20 @@ def test_at_temperature_0_a_veto_takes_the_targets_second_choice() -> None:
     verdict = judge(Rules(Exact(), veto=veto), evidence, Randomness(0))
     assert verdict.accepted == ()
     assert verdict.token == int(p[0].argsort(descending=True)[1])
+
+
+def test_a_coin_keeps_its_share_and_tosses_by_the_tokens() -> None:
+    """Of 1,000 coins a share so far off is seen once in 10^8 times."""
+    p, q = random_rows(1, rows=5), random_rows(2, rows=4)
+    blocks = [[i % 6, i // 6 % 6, i // 36 % 6, i // 216 % 6] for i in range(1000)]
+    kept = torch.stack([Coin(0.3).keep(evidence_of(x, p, q)) for x in blocks])
+    # Blocks that begin alike share their first coins: the last ones are a thousand.
+    assert abs(float(kept[:, 3].float().mean()) - 0.3) < 0.083
+    again = torch.stack([Coin(0.3).keep(evidence_of(x, p, q)) for x in blocks])
+    assert torch.equal(kept, again)
+    other = torch.stack([Coin(0.3, seed=1).keep(evidence_of(x, p, q)) for x in blocks])
+    assert not torch.equal(kept, other)
+    assert Coin(1.0).keep(evidence_of(blocks[0], p, q)).all()
 
 
 def test_fly_looks_ahead_inside_the_block_and_asks_for_doubt() -> None:

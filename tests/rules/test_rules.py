@@ -223,6 +223,8 @@ BAD = [
     ("rule", "exact/a=1", "takes none"),
     ("rescue", "exact", "choose fly"),
     ("rescue", "fly/window=0", ">= 1"),
+    ("rescue", "coin/rate=2", "0 to 1"),
+    ("rescue", "coin", "needs rate"),
     ("veto", "entropy", "needs target, draft"),
     ("veto", "entropy/target=1/draft=1/overlap=2", "0 to 1"),
 ]

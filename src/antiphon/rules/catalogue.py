@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 from antiphon.errors import UserError
 from antiphon.rules.cactus import Cactus
 from antiphon.rules.cascade import Cascade
+from antiphon.rules.coin import Coin
 from antiphon.rules.contrastive import Contrastive
 from antiphon.rules.ears import EARS
 from antiphon.rules.ensemble import Ensemble
@@ -43,6 +44,7 @@ RESCUES: Mapping[str, type[Any]] = {
     "kl-judge": KLJudge,
     "fuzzy": Fuzzy,
     "topk": TopK,
+    "coin": Coin,
 }
 VETOES: Mapping[str, type[Any]] = {"entropy": EntropyVeto}
 KINDS = {"rule": BASES, "rescue": RESCUES, "veto": VETOES}
