@@ -113,6 +113,37 @@ def oracle(record: dict[str, Any]) -> list[str]:
     ]
 
 
+def branches(record: dict[str, Any]) -> list[str]:
+    """A record of scripts/branches.py: whose branch is right, and who can tell."""
+
+    def of(found: dict[str, float]) -> str:
+        interval = f"{100 * found['low']:.1f} to {100 * found['high']:.1f}"
+        return f"{100 * found['agreement']:.1f} ({interval}), AUROC {found['auroc']:.2f}"
+
+    rows = {f"right: {name}": f"{share:.1%}" for name, share in record["branches"].items()}
+    for name, found in record["bound"].items():
+        rows[f"problems right: {name}"] = f"{found['right']:.1%}"
+    alone = "where one branch alone is right, picks that one, %"
+    rows[f"{alone}: always the target's"] = f"{100 * record['always_target']:.1f}"
+    for found in record["curve"]:
+        rows[f"{alone}: an arbiter of {found['problems']} problems"] = of(found)
+    for found in record["choices"][2::2]:
+        kept = f"{found['kept']:.0%} kept, {found['won']:.1%} won, {found['lost']:.1%} lost"
+        rows[f"of all mismatches, at threshold {found['threshold']:g}"] = kept
+    rows["the draft is right, by the chance it was given"] = ", ".join(
+        f"{found['given']:.2f}: {found['was']:.2f}" for found in record["calibration"]
+    )
+    rows["AUROC lost where a feature is shuffled"] = ", ".join(
+        f"{name} {lost:.2f}" for name, lost in list(record["importance"].items())[:4]
+    )
+    size = f"{record['mismatches']} of {record['problems']} problems, {record['differ']} differ"
+    return [
+        f"| mismatches | {size} |",
+        "| --- | --- |",
+        *(f"| {k} | {v} |" for k, v in rows.items()),
+    ]
+
+
 def verification(record: dict[str, Any]) -> list[str]:
     """A record of scripts/verification.py: milliseconds a step."""
     heads = ("method", "steps", "refused", "drafting, ms", "verifying, ms", "its share")
@@ -139,6 +170,8 @@ def table(name: str) -> str:
         lines = verification(record)
     elif "oracle" in record:
         lines = oracle(record)
+    elif "branches" in record:
+        lines = branches(record)
     elif "rule_ms" in record:
         lines = rules(record)
     elif "split" in record:

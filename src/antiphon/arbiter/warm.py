@@ -83,29 +83,35 @@ def split(
     for one in mined:
         lot = hashlib.sha256(one.problem.encode()).digest()[0]
         sides[lot % HELD_OUT == 0].extend(one.branches)
-    train, held = (_examples(side, recipe, states) for side in sides)
+    train, held = (examples(side, recipe, states) for side in sides)
     if not len(train) or not len(held) or not 0 < float(train.labels.mean()) < 1:
         raise UserError("too few branches that differ were mined: mine more problems")
     return train, held
 
 
-def _examples(branches: Sequence[Branch], recipe: Recipe, states: bool) -> Examples:
+def examples(branches: Sequence[Branch], recipe: Recipe, states: bool) -> Examples:
+    """What there is to learn from branches; `states`: see `split`."""
     rate = _by_gold if recipe.labels == "gold" else _by_target
     rated = [(branch, *rate(branch, recipe)) for branch in branches]
     kept = [(branch, label, weight) for branch, label, weight in rated if weight > 0]
-    seen = torch.tensor([branch.features for branch, *_ in kept], dtype=torch.float32)
-    if states and kept:
-        if not all(branch.states for branch, *_ in kept):
-            raise UserError(
-                "these branches were mined without hidden states: give --no-states, or mine into "
-                "another folder"
-            )
-        seen = torch.cat([seen, torch.stack([unpacked(b.states) for b, *_ in kept])], dim=-1)
     return Examples(
-        seen,
+        looked_at([branch for branch, *_ in kept], states),
         torch.tensor([float(label) for _, label, _ in kept]),
         torch.tensor([weight for *_, weight in kept]),
     )
+
+
+def looked_at(branches: Sequence[Branch], states: bool) -> torch.Tensor:
+    """The features ``[N, F]`` of mined branches; `states`: see `split`."""
+    seen = torch.tensor([branch.features for branch in branches], dtype=torch.float32)
+    if not states or not branches:
+        return seen
+    if not all(branch.states for branch in branches):
+        raise UserError(
+            "these branches were mined without hidden states: give --no-states, or mine into "
+            "another folder"
+        )
+    return torch.cat([seen, torch.stack([unpacked(one.states) for one in branches])], dim=-1)
 
 
 def _by_gold(branch: Branch, recipe: Recipe) -> tuple[bool, float]:
