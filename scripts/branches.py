@@ -193,6 +193,8 @@ def main() -> None:
     parser.add_argument("--arbiter", type=Path, required=True)
     parser.add_argument("--no-states", action="store_true")
     parser.add_argument("--noise", type=float, default=0.3)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
@@ -200,7 +202,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     mined = mine.read(options.arbiter / "branches.jsonl")
-    recipe, states = warm.Recipe(noise=options.noise, seed=options.seed), not options.no_states
+    settings = {name: getattr(options, name) for name in ("noise", "width", "epochs", "seed")}
+    recipe, states = warm.Recipe(**settings), not options.no_states
     trial = crossed(mined, recipe, states, options.folds)
     whole, differ = trial.quality(), trial.differ
     curve = []

@@ -24,7 +24,7 @@ import torch
 from antiphon.api import encode, make_engine
 from antiphon.eval.calibrate import groundings, step_ends
 from antiphon.eval.outcome import graded, states_at
-from antiphon.eval.reread import Reread
+from antiphon.eval.reread import Reread, keep_beginning
 from antiphon.lab import pair_path
 from antiphon.lab.problems import Problem, problem
 from antiphon.lab.value_head import ValueHead, auroc, step_labels
@@ -165,6 +165,8 @@ def main() -> None:
     ranges = SpecGuard(boundary=options.boundary).ranges(models, params)
     rows: list[dict[str, float]] = []
     labels, lengths, owner = [], [], []
+    # Worked examples stand at the beginning of every prompt.
+    kept = [keep_beginning(m, solutions[0].prompt) for m in (pair.target, pair.draft) if m]
     with torch.no_grad():
         for i, solution in enumerate(solutions):
             seen, sizes = scores(pair, head, ranges, solution, options.boundary)
@@ -173,6 +175,7 @@ def main() -> None:
             lengths += [size for _, size, _ in counted]
             labels += [good for _, _, good in counted]
             owner += [i] * len(counted)
+    del kept
     right, size, of = np.array(labels), np.array(lengths), np.array(owner)
     cuts = np.quantile(size, [1 / 3, 2 / 3])
     parts = {

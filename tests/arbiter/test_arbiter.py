@@ -36,10 +36,10 @@ def pair() -> ModelPair:
     return load_pair(options=LoadOptions(dtype="float32"))
 
 
-def trained(seed: int) -> Policy:
+def trained(seed: int, width: int = 64) -> Policy:
     """A policy with an opinion."""
     torch.manual_seed(seed)
-    policy = Policy()
+    policy = Policy(width=width)
     torch.nn.init.normal_(policy.outer.weight, std=1.0)
     return policy.eval()
 
@@ -65,10 +65,11 @@ def test_a_new_policy_stays_near_the_target() -> None:
     assert Policy()(found).sigmoid().tolist() == pytest.approx([0.0759, 0.0759], abs=1e-3)
 
 
-def test_a_saved_policy_comes_back_and_another_pairs_is_refused(tmp_path: Path) -> None:
-    policy = trained(0)
+@pytest.mark.parametrize("width", [0, 64])
+def test_a_saved_policy_comes_back_and_another_pairs_is_refused(tmp_path: Path, width: int) -> None:
+    policy = trained(0, width)
     policy.pair = "abc"
-    saved = Policy("abc")
+    saved = Policy("abc", width)
     saved.load_state_dict(policy.state_dict())
     saved.save_pretrained(str(tmp_path / "arbiter"))
     found = features(evidence_of([0, 1], random_rows(1, 3), random_rows(2, 2)))
@@ -119,8 +120,12 @@ def made_up(count: int) -> list[Mined]:
     return found
 
 
-def test_the_warm_start_learns_what_there_is_to_learn(tmp_path: Path) -> None:
-    train, held = warm.split(made_up(1500), recipe := warm.Recipe(epochs=25))
+@pytest.mark.parametrize(("width", "epochs"), [(64, 25), (0, 200)])
+def test_the_warm_start_learns_what_there_is_to_learn(
+    tmp_path: Path, width: int, epochs: int
+) -> None:
+    recipe = warm.Recipe(epochs=epochs, width=width)
+    train, held = warm.split(made_up(1500), recipe)
     policy = warm.warm_start(recipe, train, held, "abc", tmp_path / "checkpoint.pt")
     assert policy.pair == "abc"
     # Guessing is right on half of them; the noise leaves about 97 % to be had.

@@ -20,14 +20,14 @@ START = -2.5
 
 
 class Policy(nn.Module, PyTorchModelHubMixin):
-    """A small perceptron on standardised features.
+    """A small perceptron on standardised features, or without hidden units a logistic regression.
 
     Saved and loaded as safetensors with a ``config.json`` (`save_pretrained`,
     `from_pretrained`), the fingerprint of its pair within.
 
     Args:
         pair: fingerprint of the pair it was trained for.
-        width: hidden units.
+        width: hidden units; 0: none.
         states: width of the target's hidden states that it looks at; 0: scalars alone.
     """
 
@@ -37,15 +37,16 @@ class Policy(nn.Module, PyTorchModelHubMixin):
         size = len(NAMES) + 2 * states
         self.mean = nn.Buffer(torch.zeros(size))
         self.scale = nn.Buffer(torch.ones(size))
-        self.inner = nn.Linear(size, width)
-        self.outer = nn.Linear(width, 1)
+        self.inner = nn.Linear(size, width) if width else None
+        self.outer = nn.Linear(width or size, 1)
         nn.init.zeros_(self.outer.weight)
         nn.init.constant_(self.outer.bias, START)
 
     def forward(self, found: torch.Tensor) -> torch.Tensor:
         """Log-odds ``[K]`` of keeping the draft's token, from `features` ``[K, F]``."""
         normed = (found.float() - self.mean) / self.scale
-        out: torch.Tensor = self.outer(nn.functional.gelu(self.inner(normed)))
+        seen = normed if self.inner is None else nn.functional.gelu(self.inner(normed))
+        out: torch.Tensor = self.outer(seen)
         return out.squeeze(-1)
 
     def look(self, evidence: Evidence) -> torch.Tensor:

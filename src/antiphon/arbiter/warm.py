@@ -35,6 +35,7 @@ class Recipe:
         noise: standard deviation of what is added to the (standardised) features, so that many
             of them are not learnt by heart.
         seed: of the start, of the order and of the noise.
+        width: hidden units of the policy; 0, a logistic regression, for few branches.
     """
 
     epochs: int = 60
@@ -45,6 +46,7 @@ class Recipe:
     noise: float = 0.0
     seed: int = 0
     labels: str = "gold"
+    width: int = 64
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1:
@@ -53,6 +55,8 @@ class Recipe:
             raise UserError("rate is above 0, both_right a weight from 0 to 1")
         if self.labels not in LABELS:
             raise UserError(f"labels is {self.labels!r}: choose {', '.join(LABELS)}")
+        if self.width < 0:
+            raise UserError(f"width is {self.width}: give a number of hidden units, 0 for none")
         if not self.noise >= 0:
             raise UserError(f"noise is {self.noise!r}: give a number >= 0")
 
@@ -148,7 +152,8 @@ def warm_start(
         told: hears epoch and validation loss.
     """
     torch.manual_seed(recipe.seed)
-    policy = Policy(pair, states=(train.features.shape[1] - len(NAMES)) // 2)
+    states = (train.features.shape[1] - len(NAMES)) // 2
+    policy = Policy(pair, recipe.width, states)
     policy.standardise(train.features)
     optimiser = torch.optim.AdamW(policy.parameters(), lr=recipe.rate, weight_decay=recipe.decay)
     best = {name: value.clone() for name, value in policy.state_dict().items()}

@@ -55,6 +55,9 @@ def train_arbiter(
     noise: Annotated[
         float, typer.Option(help="On the features of the warm start, in their spreads.")
     ] = 0.3,
+    width: Annotated[
+        int, typer.Option(help="Hidden units; 0, a logistic regression, for few problems.")
+    ] = 64,
     labels: Annotated[
         str, typer.Option(help="gold, or target: keep what gives the target's own answer.")
     ] = "gold",
@@ -87,7 +90,12 @@ def train_arbiter(
     longest = max_tokens or chosen.max_tokens
     miner = mining.Miner(chosen, prompting, longest, None, branches, batch, states)
     recipe = warm.Recipe(
-        epochs=epochs, both_right=both_right, noise=noise, seed=seed, labels=labels
+        epochs=epochs,
+        both_right=both_right,
+        noise=noise,
+        seed=seed,
+        labels=labels,
+        width=width,
     )
     lessons = reinforcing.Recipe(
         steps=steps, rollouts=rollouts, speed=speed, gamma=gamma, seed=seed
