@@ -180,7 +180,6 @@ def _group(
                     grades[i, spot, token] = whole[i]  # The text itself is this branch.
                 else:
                     asked.append((i, spot, token))
-    del kept
     # Every branch of the group in one queue: the batch never runs empty between problems.
     starts = [(*prompts[i], *texts[i].token_ids[:spot], token) for i, spot, token in asked]
     rooms = [miner.max_tokens - spot - 1 for _, spot, _ in asked]
@@ -188,6 +187,7 @@ def _group(
         i, spot, token = key
         ids = (*texts[i].token_ids[:spot], token, *tail)
         grades[key] = miner.task.grade(problems[i], plain(pair, ids))
+    del kept
     for i, problem in enumerate(problems):
         count, spots, seen, rivals = found[i]
         yield Mined(
