@@ -92,18 +92,36 @@ def test_a_killed_reading_goes_on(pair: ModelPair, run: Path, tmp_path: Path) ->
 
 def test_a_head_learns_what_states_tell_and_is_tried_on_other_problems() -> None:
     answers = made_up(200)
-    taught = teach(answers, epochs=20)
+    taught = teach(answers)
     assert taught.report.auroc > 0.99
     assert taught.report.held_out_steps + taught.report.training_steps == 600
     assert 0.05 < taught.report.held_out_steps / 600 < 2 / HELD_OUT
     assert taught.quantile(0.1) < 0.5 < taught.quantile(0.9)
-    again = teach(answers, epochs=20)
+    again = teach(answers)
     assert all(
         torch.equal(a, b)
         for a, b in zip(
             taught.head.state_dict().values(), again.head.state_dict().values(), strict=True
         )
     )
+
+
+def test_rewards_are_the_chances_they_say() -> None:
+    """States that tell nothing but the base rate give that rate, whatever the width."""
+    generator = torch.Generator().manual_seed(0)
+    answers = [
+        ReadAnswer(
+            f"run/{i}",
+            f"problem {i}",
+            i % 4 == 0,
+            packed(torch.randn(2, 64, generator=generator)),
+            64,
+        )
+        for i in range(600)
+    ]
+    taught = teach(answers)
+    assert taught.penalty == max(outcome.PENALTIES)
+    assert all(0.1 < reward < 0.45 for reward in taught.rewards)
 
 
 def test_too_little_to_learn_from_is_told() -> None:
@@ -114,7 +132,7 @@ def test_too_little_to_learn_from_is_told() -> None:
 
 def test_the_command_makes_what_rsd_takes(pair: ModelPair, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "reward"
-    asked = ("train-reward", "--answers", str(run), "--epochs", "5", "--out", str(out), *EXACT)
+    asked = ("train-reward", "--answers", str(run), "--out", str(out), *EXACT)
     made = antiphon(*asked)
     assert made.returncode == 0, made.stderr
     report = json.loads(made.stdout.splitlines()[-1])

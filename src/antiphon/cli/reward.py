@@ -27,8 +27,6 @@ def train_reward(
     boundary: Annotated[
         str, typer.Option(help="Where reasoning steps end: blank-line or line.")
     ] = "blank-line",
-    epochs: Annotated[int, typer.Option(help="Of the training.")] = 60,
-    seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
     target: opt.Target = None,
     device: opt.Device = "auto",
     dtype: opt.Dtype = "auto",
@@ -39,8 +37,6 @@ def train_reward(
     """Teach a value head on the target which steps end in right answers."""
     if boundary not in BOUNDARIES:
         raise UserError(f"--boundary is {boundary!r}: choose {', '.join(BOUNDARIES)}")
-    if epochs < 1:
-        raise UserError(f"--epochs is {epochs}: give a whole number >= 1")
     named = outcome.graded(answers)
     pair = opt.load(target, None, device, dtype, target_quant, threads=threads, engine=engine)
     bind(out / "reading.json", {"target": pair.description, "boundary": boundary})
@@ -49,7 +45,7 @@ def train_reward(
         bar = progress.add_task("reading", total=len(named))
         path = out / "steps.jsonl"
         held = outcome.collect(pair, named, boundary, path, lambda _: progress.advance(bar))
-    taught = outcome.teach(held, seed, epochs)
+    taught = outcome.teach(held)
     taught.head.save(out, taught.report)
     console.print(
         f"AUROC {taught.report.auroc:.2f} on {taught.report.held_out_steps} held-out steps, "

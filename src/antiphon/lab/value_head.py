@@ -32,20 +32,26 @@ _FIRST = 10**15
 
 
 class ValueHead(nn.Module):
-    """`[..., H]` hidden states to the log-odds `[...]` that the step keeps the solution correct."""
+    """`[..., H]` hidden states to the log-odds `[...]` that the step keeps the solution correct.
+
+    Args:
+        hidden: H.
+        width: hidden units; 0: none, a logistic regression.
+    """
 
     def __init__(self, hidden: int, width: int = 64) -> None:
         super().__init__()
         self.hidden, self.width = hidden, width
         self.mean = nn.Buffer(torch.zeros(hidden))
         self.scale = nn.Buffer(torch.ones(hidden))
-        self.inner = nn.Linear(hidden, width)
-        self.outer = nn.Linear(width, 1)
+        self.inner = nn.Linear(hidden, width) if width else None
+        self.outer = nn.Linear(width or hidden, 1)
 
     def forward(self, states: Tensor) -> Tensor:
         """Log-odds; their sigmoid is the probability."""
         normed = (states.float() - self.mean) / self.scale
-        logits: Tensor = self.outer(functional.gelu(self.inner(normed)))
+        seen = normed if self.inner is None else functional.gelu(self.inner(normed))
+        logits: Tensor = self.outer(seen)
         return logits.squeeze(-1)
 
     def save(self, folder: Path, report: Report) -> None:
