@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from antiphon.api import encode, make_engine
+from antiphon.api import encode, make_engine, needs_costs
 from antiphon.lab import problems
 from antiphon.models.pair import LoadOptions, ModelPair, load_pair
 from antiphon.params import SamplingParams
@@ -23,6 +23,7 @@ def run(method: Any, batch: int = 16, models: ModelPair | None = None, **fields:
     models = models or pair()
     params = [SamplingParams(**{"max_tokens": 80, "seed": 3, **fields})] * len(PROBLEMS)
     prompts = [encode(models, problem.question) for problem in PROBLEMS]
-    results = make_engine(models, batch=batch).generate(prompts, params, method)
+    engine = make_engine(models, batch=batch, costs=needs_costs(method))
+    results = engine.generate(prompts, params, method)
     assert not [result.error for (result,) in results if result.error]
     return [result for (result,) in results]

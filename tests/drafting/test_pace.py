@@ -14,14 +14,21 @@ from antiphon.drafting.pace import Pace
 COSTS = PairCosts(PassCosts({1: 10.0, 2: 10.5, 64: 41.5}), PassCosts({1: 2.0, 64: 2.0}))
 
 
-def paced(acceptance: float = 0.9) -> tuple[FittedLength, Pace]:
-    length = FittedLength(COSTS, acceptance=acceptance, paced=True)
-    return length, Pace(length)
+def paced(acceptance: float = 0.9) -> Pace:
+    return Pace(FittedLength(COSTS, acceptance=acceptance))
+
+
+def heard(pace: Pace, sure: list[float], accepted: int) -> None:
+    """A block of which some tokens stand."""
+    pace.next()
+    pace.sure += sure
+    pace.observe(len(sure), accepted)
 
 
 def test_the_price_is_what_the_time_would_bring_otherwise() -> None:
-    length, pace = paced()
-    assert length.next() == LONGEST
+    pace = paced()
+    length = pace.length
+    assert pace.next() == LONGEST
     fixed = FittedLength(COSTS, acceptance=0.9).next()
     speed = (1 - 0.9 ** (fixed + 1)) / 0.1 / COSTS.round_seconds(fixed)
     assert length.price == pytest.approx(speed * 2.5)
@@ -32,21 +39,21 @@ def test_the_price_is_what_the_time_would_bring_otherwise() -> None:
 
 def test_where_plain_decoding_wins_nothing_is_drafted() -> None:
     dear = PairCosts(COSTS.target, PassCosts({1: 12.0, 64: 12.0}))
-    length = FittedLength(dear, probe=16, paced=True)
-    assert [length.next() for _ in range(32)].count(0) == 30
-    crowd = FittedLength(dear, probe=16, paced=True, company=lambda: 4)
+    pace = Pace(FittedLength(dear, probe=16))
+    assert [pace.next() for _ in range(32)].count(0) == 30
+    crowd = Pace(FittedLength(dear, probe=16, company=lambda: 4))
     assert [crowd.next() for _ in range(128)].count(1) == 2
 
 
 def test_a_draft_that_is_too_sure_is_believed_less() -> None:
-    _, pace = paced()
+    pace = paced()
     assert pace.chance(0.9) == pytest.approx(0.9)
     lots = random.Random(0)
     for _ in range(200):
-        pace.learn([0.9] * 8, next((k for k in range(8) if lots.random() > 0.6), 8))
+        heard(pace, [0.9] * 8, next((k for k in range(8) if lots.random() > 0.6), 8))
     assert pace.chance(0.9) == pytest.approx(0.6, abs=0.15)
     for _ in range(50):
-        pace.learn([0.3] * 8, 8)
+        heard(pace, [0.3] * 8, 8)
     assert pace.chance(0.3) > 0.95
 
 
@@ -70,8 +77,8 @@ def speed_of(goes_on: Callable[[float, int], bool], lots: random.Random) -> floa
 
 def test_stopping_by_the_price_beats_every_fixed_length() -> None:
     """In the passes' own time, on 4,000 rounds: the gain is ten standard errors wide."""
-    length, pace = paced(acceptance=0.85)
-    length.next()
+    pace = paced(acceptance=0.85)
+    pace.next()
     by_price = speed_of(lambda stands, _: pace.pays(stands), random.Random(1))
     fixed = [speed_of(lambda _, k, g=g: k < g, random.Random(1)) for g in range(1, LONGEST + 1)]
     assert by_price > 1.04 * max(fixed)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from antiphon.api import make_engine, pair_costs
-from antiphon.drafting.length import FittedLength
+from antiphon.drafting.pace import Pace
 from antiphon.errors import UserError
 from antiphon.eval import data
 from antiphon.eval.calibrate import positions, step_ends
@@ -47,9 +47,9 @@ def test_a_profile_reaches_the_methods(pair: ModelPair) -> None:
     models = make_engine(pair, costs=True).models
     assert models.profile is pair.profile
     length = block_length("auto", "model", SamplingParams(), models)
-    assert isinstance(length, FittedLength)
+    assert isinstance(length, Pace)
     assert pair.profile
-    assert length.acceptance == pytest.approx(pair.profile.at(0.0).acceptance)
+    assert length.length.acceptance == pytest.approx(pair.profile.at(0.0).acceptance)
 
 
 def test_costs_of_a_profile_count_on_its_own_machine_alone(pair: ModelPair) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.bundled import run
 from tests.toys import TableModel, exact_outputs, toy_engine
 
+from antiphon.costs import PairCosts, PassCosts
 from antiphon.errors import UserError
 from antiphon.methods import RSD, Autoregressive, SpecGuard, SpecReason, StepScore
 from antiphon.params import SamplingParams
@@ -17,6 +18,7 @@ from antiphon.params import SamplingParams
 # Every step is refused: the whole text is the target's.
 REFUSING: list[Any] = [
     RSD(delta=1.1, gamma=3),
+    RSD(delta=1.1, gamma="auto"),
     SpecReason(threshold=9.1, gamma=3),
     SpecReason(threshold=0, first=99, gamma=4),
     StepScore(threshold=0.1, gamma=3),
@@ -33,13 +35,15 @@ def test_greedy_texts_are_the_targets(method: Any) -> None:
         assert mine.statistics.target_passes < len(mine.token_ids)
 
 
-@pytest.mark.parametrize("longest", [2, 3, 256])
-def test_sampled_texts_are_distributed_as_the_targets(longest: int) -> None:
+@pytest.mark.parametrize(("longest", "gamma"), [(2, 2), (3, 2), (256, 2), (3, "auto")])
+def test_sampled_texts_are_distributed_as_the_targets(longest: int, gamma: Any) -> None:
     """Steps end within blocks, at their ends and nowhere."""
     target, draft, prompt = TableModel(3, seed=11), TableModel(3, seed=12), (1, 0, 2)
     params = SamplingParams(temperature=1.0, max_tokens=4, seed=5, n=2000)
-    method = StepScore(candidates=1, threshold=math.inf, longest=longest, gamma=2)
-    (results,) = toy_engine(target, draft, 64, eos=(2,)).generate([prompt], [params], method)
+    method = StepScore(candidates=1, threshold=math.inf, longest=longest, gamma=gamma)
+    costs = PairCosts(PassCosts({1: 1.0, 64: 4.0}), PassCosts({1: 0.1, 64: 0.2}))
+    engine = toy_engine(target, draft, 64, (2,), costs)
+    (results,) = engine.generate([prompt], [params], method)
     truth = exact_outputs(target, prompt, params, eos=(2,))
     counts = Counter(result.token_ids for result in results)
     assert set(counts) <= set(truth)

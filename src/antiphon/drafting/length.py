@@ -47,14 +47,13 @@ class FittedLength:
     Attributes:
         price: the tokens that one more draft token must be expected to bring to be worth its
             time, at the speed expected now.
+        idle: rounds for which plain decoding has won.
 
     Args:
         costs: measured pass costs of both models.
         memory: draws after which an observation has lost 63 % of its weight.
         probe: rounds between trials while gamma is 0.
         acceptance: the estimate to begin with, worth five draws.
-        paced: somebody else ends the blocks (`pace.Pace`): where drafting pays at all, let them
-            be as long as they may.
         company: how many requests share the passes now; a crowd makes rows dear, and plain
             decoding win.
     """
@@ -65,10 +64,9 @@ class FittedLength:
         memory: float = 64.0,
         probe: int = 16,
         acceptance: float = 0.8,
-        paced: bool = False,
         company: Callable[[], int] = lambda: 1,
     ) -> None:
-        self.costs, self.paced, self.company = costs, paced, company
+        self.costs, self.company = costs, company
         self.forget = 1.0 - 1.0 / memory
         self.probe = probe
         self.accepted, self.judged = 5.0 * acceptance, 5.0
@@ -90,7 +88,7 @@ class FittedLength:
             # A whole crowd waits for whoever tries.
             return 1 if self.idle % (self.probe * crowd) == 0 else 0
         self.idle = 0
-        return LONGEST if self.paced else best
+        return best
 
     def observe(self, drafted: int, accepted: int) -> None:
         judged = min(drafted, accepted + 1)

@@ -58,7 +58,6 @@ class DraftModel:
         self._thinks = not request.params.greedy or beliefs or doubts
         self.tree = model.new_tree(request.longest)
         self._node_of: dict[int, int] = {}
-        self._sure: list[float] = []
 
     def propose(self, context: Context, gamma: int) -> Steps[Block]:
         params = self.request.params
@@ -68,7 +67,7 @@ class DraftModel:
         self.tree.commit(scores.nodes[-1])
 
         block = _Draft()
-        self._node_of, self._sure = {}, []
+        self._node_of = {}
         tips = [_Tip(row=0, node=self.tree.tip, context=context, chains=self.chains)]
         for depth in range(gamma):
             # 2. Draw one token per chain; chains that drew the same token go on together.
@@ -121,15 +120,14 @@ class DraftModel:
         if read:
             self.tree.commit(read[-1])
         self.tree.prune()
-        if self.pace is not None and self.chains == 1:
-            self.pace.learn(self._sure, len(accepted))
 
     def _stands(self, thought: torch.Tensor | None, token: int) -> float:
         """The chance that a token just drawn is accepted; 1 where nobody asks."""
         if self.pace is None or thought is None:
             return 1.0
         sure = float(thought[token] if self.request.params.greedy else thought.max())
-        self._sure.append(sure)
+        if self.chains == 1:
+            self.pace.sure.append(sure)
         return self.pace.chance(sure)
 
     def _unsure(self, thought: torch.Tensor) -> bool:

@@ -8,13 +8,11 @@ another one is drafted depends on those before it alone, so the rules stay as ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from antiphon.drafting.length import FittedLength
+from antiphon.drafting.length import LONGEST, FittedLength
 
 
 class Pace:
-    """Stops a block where the next token is not expected to pay.
+    """A `BlockLength` that stops a draft model's block where the next token would not pay.
 
     The draft's largest probability c is taken for the chance that its token stands; how far that
     is off is learnt from what becomes of the tokens: ``1 - r (1 - c)``, where r is the number of
@@ -23,12 +21,22 @@ class Pace:
     Args:
         length: knows the passes' costs, and the acceptance so far.
         memory: tokens after which an observation has lost 63 % of its weight.
+
+    Attributes:
+        sure: c of the block's tokens, in order; the drafter notes them.
     """
 
     def __init__(self, length: FittedLength, memory: float = 64.0) -> None:
         self.length = length
         self.forget = 1.0 - 1.0 / memory
         self.refused, self.doubted = 1.0, 1.0
+        self.sure: list[float] = []
+
+    def next(self) -> int:
+        """As many tokens as there may be, where drafting pays at all."""
+        self.sure = []
+        gamma = self.length.next()
+        return gamma if self.length.idle else LONGEST
 
     def chance(self, confidence: float) -> float:
         """The chance that a token stands of which the draft is that sure."""
@@ -39,9 +47,11 @@ class Pace:
         """Whether one more token is worth its passes, where all before it stand with `chance`."""
         return chance * self.length.acceptance >= self.length.price
 
-    def learn(self, confidences: Sequence[float], accepted: int) -> None:
-        """Hear of a chain's tokens which of the first ones stand."""
-        judged = confidences[: accepted + 1]
-        keep = self.forget ** len(judged)
-        self.refused = self.refused * keep + (len(judged) - accepted)
-        self.doubted = self.doubted * keep + sum(1.0 - each for each in judged)
+    def observe(self, drafted: int, accepted: int) -> None:
+        """Hear how many of the block's first tokens stand."""
+        self.length.observe(drafted, accepted)
+        judged = self.sure[: accepted + 1]
+        if judged:
+            keep = self.forget ** len(judged)
+            self.refused = self.refused * keep + (len(judged) - accepted)
+            self.doubted = self.doubted * keep + sum(1.0 - each for each in judged)

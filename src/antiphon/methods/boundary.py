@@ -27,8 +27,10 @@ def seen_of_steps(profile: Profile, temperature: float, boundary: str) -> Seen:
 
 def check_steps(gamma: object, longest: object, boundary: object) -> None:
     """Raise UserError for fields of a method of steps that cannot be."""
-    if type(gamma) is not int or gamma < 0:
-        raise UserError(f"gamma is {gamma!r}: give draft tokens a round, or 0: token by token")
+    if gamma != "auto" and (type(gamma) is not int or gamma < 0):
+        raise UserError(
+            f"gamma is {gamma!r}: give draft tokens a round, 0 for token by token, or 'auto'"
+        )
     if type(longest) is not int or longest < 1:
         raise UserError(f"longest is {longest!r}: give a whole number >= 1")
     if boundary not in BOUNDARIES:

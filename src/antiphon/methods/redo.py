@@ -6,11 +6,15 @@ Speculation with the exact rule leaves the step's distribution what it was, and 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 
 from antiphon.drafting.model import DraftModel
 from antiphon.logprobs import logprobs_of
+from antiphon.methods.base import Models
 from antiphon.methods.loop import EMPTY, exact_judge, hypothetical, verification
+from antiphon.methods.speculative import block_length, pace_of
 from antiphon.methods.steps import Candidate, Scored, StepWriter
 from antiphon.models.base import Extension, Scores
 from antiphon.request import Provenance, Steps, ask
@@ -23,15 +27,24 @@ class Redo:
 
     Args:
         target, draft: the writers, whose trees the steps join.
-        gamma: draft tokens a round, where the target writes; 0: token by token. The draft then
-            helps over a tree of its own, which catches up with the text at every refused step.
+        gamma: draft tokens a round, where the target writes, or "auto"; 0: token by token. The
+            draft helps over a tree of its own, which catches up with the text at every refused
+            step.
     """
 
-    def __init__(self, target: StepWriter, draft: StepWriter, gamma: int) -> None:
-        self.target, self.draft, self.gamma = target, draft, gamma
+    def __init__(
+        self,
+        target: StepWriter,
+        draft: StepWriter,
+        gamma: int | Literal["auto"],
+        models: Models,
+    ) -> None:
+        self.target, self.draft = target, draft
         self.request = target.request
         self._judge = exact_judge(self.request)
-        self._drafter = DraftModel(draft.model, self.request) if gamma else None
+        self._length = block_length(gamma, "model", self.request.params, models)
+        pace = pace_of(self._length)
+        self._drafter = DraftModel(draft.model, self.request, pace=pace) if gamma else None
 
     def settle(
         self, context: Context, step: Candidate | None, scored: Scored | None
@@ -68,12 +81,13 @@ class Redo:
         while not step.ended and len(step.tokens) < room:
             # As in `loop.speculate`: draft, score, judge.
             here = context.then(step.tokens)
-            gamma = min(self.gamma, room - len(step.tokens) - 1)
+            gamma = min(self._length.next(), room - len(step.tokens) - 1)
             block = (yield from drafter.propose(here, gamma)) if gamma > 0 else EMPTY
             scores, nodes = yield from self._score(here, block)
             verdict = self._judge(block, scores, hypothetical(here, block))
 
             kept = [block.tokens[i] for i in verdict.accepted]
+            self._length.observe(min(gamma, len(block)), len(kept))
             own: Provenance = verdict.provenance if block.tokens else "target"
             signed: list[Provenance] = ["draft"] * len(kept)
             rows = (0, *(i + 1 for i in verdict.accepted))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from antiphon.errors import UserError
 from antiphon.methods import rewards
 from antiphon.methods.base import Models
 from antiphon.methods.boundary import check_steps
 from antiphon.methods.redo import Redo
+from antiphon.methods.speculative import need_costs
 from antiphon.methods.steps import StepWriter, step_commit
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
@@ -35,8 +36,8 @@ class RSD:
         accept: the chance of that: "binary", 1 from delta on; "clipped", the reward itself;
             "logistic", sigmoid(slope (r - delta)).
         slope: alpha of "logistic".
-        gamma: draft tokens a round of exact speculation, where the target writes a step; 0: it
-            writes token by token.
+        gamma: draft tokens a round of exact speculation, where the target writes a step, or
+            "auto"; 0: it writes token by token.
         boundary: what closes a step after some text: "blank-line" or "line".
         longest: tokens after which a step counts as complete.
     """
@@ -48,7 +49,7 @@ class RSD:
     delta: float = 0.7
     accept: str = "binary"
     slope: float = 10.0
-    gamma: int = 0
+    gamma: int | Literal["auto"] = 0
     boundary: str = "blank-line"
     longest: int = 256
 
@@ -64,6 +65,7 @@ class RSD:
     def check(self, models: Models, params: SamplingParams) -> None:
         if models.draft is None:
             raise UserError("rsd needs a draft model: give --draft PATH or --draft self")
+        need_costs(self.gamma, models)
         rewards.load(self.reward, models.target, models.pair)
 
     def run(self, request: Request, models: Models) -> Steps[None]:
@@ -71,7 +73,7 @@ class RSD:
         reward = rewards.load(self.reward, models.target, models.pair)
         draft = StepWriter(models.draft, request, self.longest, self.boundary)
         target = StepWriter(models.target, request, self.longest, self.boundary)
-        redo = Redo(target, draft, self.gamma)
+        redo = Redo(target, draft, self.gamma, models)
         context = Context(request.prompt)
         while request.room(len(context.output)) > 0:
             # 1. The draft writes a step.

@@ -8,7 +8,7 @@ log-probability (LPBV), else written anew by the target.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
@@ -17,6 +17,7 @@ from antiphon.methods.base import Models
 from antiphon.methods.boundary import check_steps, seen_of_steps
 from antiphon.methods.redo import Redo
 from antiphon.methods.selection import medoid, numbers, vote
+from antiphon.methods.speculative import need_costs
 from antiphon.methods.steps import AGGREGATES, Candidate, Scored, StepWriter, aggregate, step_commit
 from antiphon.models.base import Capture
 from antiphon.params import SamplingParams
@@ -42,7 +43,7 @@ class SpecGuard:
         layers: of the attention rollout: the draft's last ones, all where it has fewer.
         threshold, renormalise, residual: see `models.base.Capture` and `methods.grounding`.
         gamma: draft tokens a round of exact speculation, where the target writes a step, one
-            candidate then; 0: it writes token by token.
+            candidate then, or "auto"; 0: it writes token by token.
         boundary: what closes a step after some text: "blank-line" or "line".
         longest: tokens after which a step counts as complete.
         low_logprob, high_logprob, low_grounding, high_grounding: raw scores that count as 0 and
@@ -62,7 +63,7 @@ class SpecGuard:
     threshold: float = 0.01
     renormalise: bool = False
     residual: float = 0.0
-    gamma: int = 0
+    gamma: int | Literal["auto"] = 0
     boundary: str = "blank-line"
     longest: int = 256
     low_logprob: float | None = None
@@ -92,6 +93,7 @@ class SpecGuard:
     def check(self, models: Models, params: SamplingParams) -> None:
         if models.draft is None:
             raise UserError("specguard needs a draft model: give --draft PATH or --draft self")
+        need_costs(self.gamma, models)
         self.ranges(models, params)
         if self.beta < 1 and not getattr(models.draft, "layers", 0):
             raise UserError("the draft shows no attention: use beta=1")
@@ -107,7 +109,7 @@ class SpecGuard:
             models.draft, request, self.longest, self.boundary, capture, self.residual
         )
         target = StepWriter(models.target, request, self.longest, self.boundary)
-        redo = Redo(target, draft, self.gamma)
+        redo = Redo(target, draft, self.gamma, models)
         context, before = Context(request.prompt), ""
         while request.room(len(context.output)) > 0:
             # 1. The draft writes k candidates; the most consistent one is chosen.

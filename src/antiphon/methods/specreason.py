@@ -7,7 +7,7 @@ Pan et al., "SpecReason: Fast and Accurate Inference-Time Compute via Speculativ
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
@@ -15,6 +15,7 @@ from antiphon.errors import UserError
 from antiphon.methods.base import Models
 from antiphon.methods.boundary import check_steps
 from antiphon.methods.redo import Redo
+from antiphon.methods.speculative import need_costs
 from antiphon.methods.steps import StepWriter, step_commit
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
@@ -35,8 +36,8 @@ class SpecReason:
         first: the target writes this many steps itself before the draft begins.
         question: what the target reads after the step; its next token is the grade. Ours: the
             authors put theirs as another turn of the chat.
-        gamma: draft tokens a round of exact speculation, where the target writes a step; 0: it
-            writes token by token.
+        gamma: draft tokens a round of exact speculation, where the target writes a step, or
+            "auto"; 0: it writes token by token.
         boundary: what closes a step after some text: "blank-line" or "line".
         longest: tokens after which a step counts as complete.
     """
@@ -48,7 +49,7 @@ class SpecReason:
     grade: str = "greedy"
     first: int = 0
     question: str = QUESTION
-    gamma: int = 0
+    gamma: int | Literal["auto"] = 0
     boundary: str = "blank-line"
     longest: int = 256
 
@@ -66,6 +67,7 @@ class SpecReason:
     def check(self, models: Models, params: SamplingParams) -> None:
         if models.draft is None:
             raise UserError("specreason needs a draft model: give --draft PATH or --draft self")
+        need_costs(self.gamma, models)
         if models.encode is None:
             raise UserError("specreason puts a question to the target: load the pair's tokenizer")
 
@@ -76,7 +78,7 @@ class SpecReason:
         digits = [models.encode(str(digit))[-1] for digit in range(10)]
         draft = StepWriter(models.draft, request, self.longest, self.boundary)
         target = StepWriter(models.target, request, self.longest, self.boundary)
-        redo = Redo(target, draft, self.gamma)
+        redo = Redo(target, draft, self.gamma, models)
         context, steps = Context(request.prompt), 0
         while request.room(len(context.output)) > 0:
             drafted, scored, grade = None, None, 0.0

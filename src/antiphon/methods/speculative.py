@@ -126,14 +126,14 @@ def block_length(
     if drafter != "model":
         return FittedLength(models.costs, company=company)
     if models.profile is None:
-        return FittedLength(models.costs, paced=True, company=company)
+        return Pace(FittedLength(models.costs, company=company))
     acceptance = models.profile.nearest(params.temperature).acceptance
-    return FittedLength(models.costs, acceptance=acceptance, paced=True, company=company)
+    return Pace(FittedLength(models.costs, acceptance=acceptance, company=company))
 
 
 def pace_of(length: BlockLength) -> Pace | None:
     """What ends a draft model's blocks where their length is left open."""
-    return Pace(length) if isinstance(length, FittedLength) and length.paced else None
+    return length if isinstance(length, Pace) else None
 
 
 def check_gamma(gamma: object) -> None:

@@ -9,12 +9,13 @@ step, where writing the step takes a pass a token.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
 from antiphon.methods.boundary import check_steps, seen_of_steps
 from antiphon.methods.redo import Redo
+from antiphon.methods.speculative import need_costs
 from antiphon.methods.steps import AGGREGATES, StepWriter, aggregate, step_commit
 from antiphon.params import SamplingParams
 from antiphon.request import Request, Steps
@@ -32,8 +33,8 @@ class StepScore:
         threshold: the score itself, in nats, in place of the quantile; `-inf` accepts every
             step, above 0 none.
         aggregate: a step's score, over its tokens' log-probabilities: "min", "mean" or "p10".
-        gamma: draft tokens a round of exact speculation, where the target writes a step; 0: it
-            writes token by token.
+        gamma: draft tokens a round of exact speculation, where the target writes a step, or
+            "auto"; 0: it writes token by token.
         boundary: what closes a step after some text: "blank-line" or "line".
         longest: tokens after which a step counts as complete.
     """
@@ -45,7 +46,7 @@ class StepScore:
     quantile: float = 0.1
     threshold: float | None = None
     aggregate: str = "min"
-    gamma: int = 0
+    gamma: int | Literal["auto"] = 0
     boundary: str = "blank-line"
     longest: int = 256
 
@@ -63,6 +64,7 @@ class StepScore:
     def check(self, models: Models, params: SamplingParams) -> None:
         if models.draft is None:
             raise UserError("stepscore needs a draft model: give --draft PATH or --draft self")
+        need_costs(self.gamma, models)
         self.bar(models, params)
 
     def run(self, request: Request, models: Models) -> Steps[None]:
@@ -70,7 +72,7 @@ class StepScore:
         bar = self.bar(models, request.params)
         draft = StepWriter(models.draft, request, self.longest, self.boundary)
         target = StepWriter(models.target, request, self.longest, self.boundary)
-        redo = Redo(target, draft, self.gamma)
+        redo = Redo(target, draft, self.gamma, models)
         count = 1 if request.params.greedy else self.candidates
         context = Context(request.prompt)
         while request.room(len(context.output)) > 0:
