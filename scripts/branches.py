@@ -12,26 +12,23 @@ fewer problems.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
 import json
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
+import common
 import torch
 
 from antiphon.arbiter import mine, warm
 from antiphon.arbiter.features import NAMES
 from antiphon.arbiter.mine import Branch, Mined
 from antiphon.arbiter.policy import Policy
-from antiphon.costs import machine
+from antiphon.drawing import lot
 from antiphon.eval.statistics import wilson
 from antiphon.lab.value_head import auroc
 
@@ -62,11 +59,6 @@ def bound(mined: Sequence[Mined]) -> dict[str, Any]:
     }
 
 
-def lot(one: Mined, byte: int) -> int:
-    """A number from 0 to 255 that a problem keeps; the warm start's own split looks at byte 0."""
-    return hashlib.sha256(one.problem.encode()).digest()[byte]
-
-
 def trained(mined: Sequence[Mined], recipe: warm.Recipe, states: bool) -> tuple[Policy, float]:
     """A warm start on these problems, and the seconds it took."""
     train, held = warm.split(mined, recipe, states)
@@ -84,12 +76,13 @@ def crossed(
     kept: Callable[[Mined], bool] = lambda _: True,
 ) -> Trial:
     """A policy for each fold, which has not seen it, and the branches it is tried on."""
+    # The warm start's own split looks at the lots of byte 0.
     policies, tests, seconds = [], [], 0.0
     for fold in range(folds):
-        others = [one for one in mined if lot(one, 1) % folds != fold and kept(one)]
+        others = [one for one in mined if lot(one.problem, 1) % folds != fold and kept(one)]
         policy, took = trained(others, recipe, states)
         policies.append(policy)
-        own = (one for one in mined if lot(one, 1) % folds == fold)
+        own = (one for one in mined if lot(one.problem, 1) % folds == fold)
         tests.append([branch for one in own for branch in one.branches])
         seconds += took / folds
     return Trial(policies, tests, states, seconds)
@@ -208,12 +201,12 @@ def main() -> None:
     whole, differ = trial.quality(), trial.differ
     curve = []
     for part in PARTS:
-        taken = {one.problem for one in mined if lot(one, 2) % part == 0}
+        taken = {one.problem for one in mined if lot(one.problem, 2) % part == 0}
         some = crossed(mined, recipe, states, options.folds, lambda one, t=taken: one.problem in t)
         curve.append({"problems": len(taken), "seconds": some.seconds, **some.quality()})
     note = options.arbiter / "mining.json"
+    pair = json.loads(note.read_text())["pair"] if note.exists() else "the bundled pair"
     record = {
-        "pair": json.loads(note.read_text())["pair"] if note.exists() else "the bundled pair",
         "branches": shares(mined),
         "mismatches": len(trial.branches),
         "problems": len(mined),
@@ -227,13 +220,9 @@ def main() -> None:
         "importance": importance(trial, whole["auroc"]),
         "curve": curve,
         "seconds": trial.seconds,
-        "machine": machine(),
-        "date": date.today().isoformat(),
-        "command": shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
     }
     print(json.dumps(record, indent=1))
-    if options.record:
-        options.record.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    common.keep(options, pair, record)
 
 
 if __name__ == "__main__":

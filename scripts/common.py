@@ -36,10 +36,10 @@ def pair(options: argparse.Namespace) -> ModelPair:
     return load_pair(options.target, options.draft, load, profile=options.profile)
 
 
-def keep(options: argparse.Namespace, found: ModelPair, figures: dict[str, Any]) -> None:
+def keep(options: argparse.Namespace, pair: str, figures: dict[str, Any]) -> None:
     """Write figures with what they were measured on, if a record is asked for."""
     about = {
-        "pair": found.description,
+        "pair": pair,
         "machine": machine(),
         "date": date.today().isoformat(),
         "command": shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]]),

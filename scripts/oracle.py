@@ -87,7 +87,7 @@ def main() -> None:
         "most": options.most,
     }
     print(json.dumps(record))
-    common.keep(options, pair, record)
+    common.keep(options, pair.description, record)
 
 
 if __name__ == "__main__":

@@ -165,8 +165,7 @@ def main() -> None:
     ranges = SpecGuard(boundary=options.boundary).ranges(models, params)
     rows: list[dict[str, float]] = []
     labels, lengths, owner = [], [], []
-    # Worked examples stand at the beginning of every prompt.
-    kept = [keep_beginning(m, solutions[0].prompt) for m in (pair.target, pair.draft) if m]
+    kept = keep_beginning(solutions[0].prompt, pair.target, pair.draft)
     with torch.no_grad():
         for i, solution in enumerate(solutions):
             seen, sizes = scores(pair, head, ranges, solution, options.boundary)
@@ -206,7 +205,7 @@ def main() -> None:
         )
         print(f"{name:34} {cells}")
     print(json.dumps({key: record[key] for key in ("steps", "right", "length_cuts")}))
-    common.keep(options, pair, record)
+    common.keep(options, pair.description, record)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def main() -> None:
         "prompts": len(prompts),
         "temperature": options.temperature,
     }
-    common.keep(options, pair, record)
+    common.keep(options, pair.description, record)
 
 
 if __name__ == "__main__":

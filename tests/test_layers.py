@@ -8,7 +8,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "antiphon"
 LAYERS = [
-    ["errors", "cache"],
+    ["errors", "cache", "perceptron"],
     ["checkpoint"],
     ["params", "models.pool", "drawing", "grammar", "logprobs"],
     ["models.tree"],
@@ -36,7 +36,7 @@ LAYERS = [
     ["serve"],
     ["cli"],
 ]
-BESIDE = ("lab",)  # Knows errors alone; may be used from anywhere.
+BESIDE = ("lab",)  # Knows errors and perceptron alone; may be used from anywhere.
 
 
 def layer(module: str) -> int:

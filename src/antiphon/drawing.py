@@ -58,6 +58,11 @@ def derived_seed(*parts: object) -> int:
     return int.from_bytes(digest[:7], "big")
 
 
+def lot(name: str, byte: int = 0) -> int:
+    """A number from 0 to 255 that a name keeps; other bytes, other lots."""
+    return hashlib.sha256(name.encode()).digest()[byte]
+
+
 class Randomness:
     """A request's random stream: counter-based (Philox), apart from every global generator.
 

@@ -68,6 +68,11 @@ Steps: TypeAlias = Generator[Event, tuple[Scores, ...], T]
 """A (part of a) method that yields `Event`s and returns a ``T``."""
 
 
+def alone() -> int:
+    """The company of a request that has none, or must not look at it: itself."""
+    return 1
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a method knows of the request it serves.
@@ -88,7 +93,7 @@ class Request:
     randomness: Randomness
     eos_token_ids: frozenset[int]
     detokenizer: Callable[[Sequence[int]], Detokenizes] | None = None
-    company: Callable[[], int] = lambda: 1
+    company: Callable[[], int] = alone
 
     @property
     def longest(self) -> int:

@@ -22,7 +22,7 @@ from antiphon.checkpoint import packed
 from antiphon.engine import Engine
 from antiphon.errors import UserError
 from antiphon.eval.grade import Grade
-from antiphon.eval.journal import cut_torn_line
+from antiphon.eval.journal import read_lines
 from antiphon.eval.prompting import Prompting
 from antiphon.eval.reread import Reread, keep_beginning
 from antiphon.eval.task import Problem, Task
@@ -127,23 +127,11 @@ def mine(
 
 def read(path: Path) -> list[Mined]:
     """What a file holds; a torn last line is cut off the file."""
-    if not path.exists():
-        return []
-    if not cut_torn_line(path, _OPENING):
-        raise UserError(f"{path}: holds no mined problems: give another folder")
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            record = json.loads(line)
-            found.append(_mined(record))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}, line {number}: is no mined problem ({error})") from None
-    return found
+    return read_lines(path, b'{"problem": ', _mined, "mined problem")
 
 
 _GREEDY = Speculative(gamma="auto")
 """However many branches are live, the fastest way to the target's own greedy text."""
-_OPENING = b'{"problem": '
 
 
 def _mined(record: Mapping[str, Any]) -> Mined:
@@ -159,9 +147,8 @@ def _group(
     prompts = miner.prompts(pair, problems)
     params = [SamplingParams(max_tokens=miner.max_tokens)] * len(prompts)
     walk = miner.walk or _GREEDY
-    # Worked examples stand at the beginning of every prompt.
-    kept = [keep_beginning(m, prompts[0]) for m in (pair.target, pair.draft) if m is not None]
     texts = [result for (result,) in engine.generate(prompts, params, walk)]
+    kept = keep_beginning(prompts[0], pair.target, pair.draft)  # The engine has refused long ones.
     ends = pair.eos_token_ids
     asked: list[tuple[int, int, int]] = []  # problem, position, token
     found: dict[int, tuple[int, list[int], torch.Tensor, list[tuple[int, int]]]] = {}

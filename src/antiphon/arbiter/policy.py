@@ -13,14 +13,15 @@ from torch import nn
 
 from antiphon.arbiter.features import NAMES, features
 from antiphon.errors import UserError
+from antiphon.perceptron import Perceptron
 from antiphon.rules.evidence import Evidence
 
 START = -2.5
 """The output bias to begin with: a chance of 0.08, near always-target."""
 
 
-class Policy(nn.Module, PyTorchModelHubMixin):
-    """A small perceptron on standardised features, or without hidden units a logistic regression.
+class Policy(Perceptron, PyTorchModelHubMixin):
+    """`features` ``[K, F]`` to the log-odds ``[K]`` of keeping the draft's token.
 
     Saved and loaded as safetensors with a ``config.json`` (`save_pretrained`,
     `from_pretrained`), the fingerprint of its pair within.
@@ -32,22 +33,10 @@ class Policy(nn.Module, PyTorchModelHubMixin):
     """
 
     def __init__(self, pair: str = "", width: int = 64, states: int = 0) -> None:
-        super().__init__()
+        super().__init__(len(NAMES) + 2 * states, width)
         self.pair, self.states = pair, states
-        size = len(NAMES) + 2 * states
-        self.mean = nn.Buffer(torch.zeros(size))
-        self.scale = nn.Buffer(torch.ones(size))
-        self.inner = nn.Linear(size, width) if width else None
-        self.outer = nn.Linear(width or size, 1)
         nn.init.zeros_(self.outer.weight)
         nn.init.constant_(self.outer.bias, START)
-
-    def forward(self, found: torch.Tensor) -> torch.Tensor:
-        """Log-odds ``[K]`` of keeping the draft's token, from `features` ``[K, F]``."""
-        normed = (found.float() - self.mean) / self.scale
-        seen = normed if self.inner is None else nn.functional.gelu(self.inner(normed))
-        out: torch.Tensor = self.outer(seen)
-        return out.squeeze(-1)
 
     def look(self, evidence: Evidence) -> torch.Tensor:
         """The features ``[K, F]`` of a block that this policy judges by."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from antiphon.arbiter.features import NAMES
 from antiphon.arbiter.mine import Branch, Mined
 from antiphon.arbiter.policy import Policy
 from antiphon.checkpoint import digest, load, save, unpacked
+from antiphon.drawing import lot
 from antiphon.errors import UserError
 
 LABELS = ("gold", "target")
@@ -85,8 +85,7 @@ def split(
     """
     sides: tuple[list[Branch], list[Branch]] = ([], [])
     for one in mined:
-        lot = hashlib.sha256(one.problem.encode()).digest()[0]
-        sides[lot % HELD_OUT == 0].extend(one.branches)
+        sides[lot(one.problem) % HELD_OUT == 0].extend(one.branches)
     train, held = (examples(side, recipe, states) for side in sides)
     if not len(train) or not len(held) or not 0 < float(train.labels.mean()) < 1:
         raise UserError("too few branches that differ were mined: mine more problems")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from antiphon.costs import PairCosts
+from antiphon.request import alone
 
 LONGEST = 16
 """The longest block that is ever chosen automatically."""
@@ -64,7 +65,7 @@ class FittedLength:
         memory: float = 64.0,
         probe: int = 16,
         acceptance: float = 0.8,
-        company: Callable[[], int] = lambda: 1,
+        company: Callable[[], int] = alone,
     ) -> None:
         self.costs, self.company = costs, company
         self.forget = 1.0 - 1.0 / memory

@@ -88,15 +88,13 @@ def look(
     """What both models think along the target's answers at one temperature."""
     plan = replace(plan, params=replace(plan.params, temperature=temperature))
     (label,) = plan.methods
-    models = [model for model in (pair.target, pair.draft) if model is not None]
     engine = make_engine(pair, batch=plan.batch)
     sums: dict[str, list[float]] = {}
     kept: list[KVTree] = []
     for answer in answers(plan, pair, engine, label, plan.seeds[0], plan.data.problems):
         prompt, output = plan.prompting.reread(pair.tokenizer, answer)
         if prompt and output:
-            # Worked examples stand at the beginning of every prompt.
-            kept = kept or [keep_beginning(model, prompt) for model in models]
+            kept = kept or keep_beginning(prompt, pair.target, pair.draft)
             for name, values in positions(pair, prompt, output, temperature, boundary).items():
                 sums.setdefault(name, []).extend(values)
         told()

@@ -8,14 +8,15 @@ from its own file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from antiphon.errors import UserError
 
+T = TypeVar("T")
 Key = tuple[str, int, str]
 """Method, seed, problem."""
 
@@ -211,6 +212,33 @@ def cut_torn_line(path: Path, opening: bytes) -> bool:
     with path.open("r+b") as file:
         file.truncate(content.rfind(b"\n") + 1)
     return True
+
+
+def read_lines(
+    path: Path, opening: bytes, made: Callable[[dict[str, Any]], T], what: str
+) -> list[T]:
+    """What a file of one JSON object a line holds, none if it is not there.
+
+    A torn last line is cut off. Raises UserError for a file that is something else.
+
+    Args:
+        opening: how every such file begins.
+        made: from an object to what is returned.
+        what: one of these is called in messages.
+    """
+    if not path.exists():
+        return []
+    if not cut_torn_line(path, opening):
+        raise UserError(f"{path}: holds no {what}s: give another --out")
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            found.append(made(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{path}, line {number}: is no {what} ({error}): delete it, or give another --out"
+            ) from None
+    return found
 
 
 _OPENING = b'{"kind": "run"'

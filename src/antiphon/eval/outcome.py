@@ -7,7 +7,6 @@ read off the target's own hidden state. No step needs a gold label.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -18,10 +17,11 @@ from torch import nn
 from torch.nn import functional
 
 from antiphon.checkpoint import packed, unpacked
+from antiphon.drawing import lot
 from antiphon.errors import UserError
 from antiphon.eval import journal
 from antiphon.eval.calibrate import step_ends
-from antiphon.eval.journal import Answer, cut_torn_line
+from antiphon.eval.journal import Answer, read_lines
 from antiphon.eval.prompting import Prompting
 from antiphon.eval.reread import keep_beginning
 from antiphon.lab.value_head import Report, ValueHead, auroc
@@ -94,14 +94,14 @@ def collect(
     """
     held = [one for one in read(out) if one.answer in answers]
     done = {one.answer for one in held}
-    # Worked examples stand at the beginning of every prompt.
+    left = {name: found for name, found in answers.items() if name not in done}
+    if not left:
+        return held
     first, how = next(iter(answers.values()))
-    kept = keep_beginning(pair.target, how.encode(pair.tokenizer, first.prompts[-1]))
+    kept = keep_beginning(how.encode(pair.tokenizer, first.prompts[-1]), pair.target)
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", encoding="utf-8") as file:
-        for name, (answer, prompting) in answers.items():
-            if name in done:
-                continue
+        for name, (answer, prompting) in left.items():
             prompt, output = prompting.reread(pair.tokenizer, answer)
             if not output:
                 continue
@@ -129,15 +129,7 @@ def states_at(pair: ModelPair, text: tuple[int, ...], rows: Sequence[int]) -> to
 
 def read(path: Path) -> list[ReadAnswer]:
     """What a file of `collect` holds; a torn last line is cut off the file."""
-    if not path.exists():
-        return []
-    if not cut_torn_line(path, b'{"answer": '):
-        raise UserError(f"{path}: holds no read answers: give another --out")
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return [ReadAnswer(**json.loads(line)) for line in lines]
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path}: holds no read answers ({error}): delete it") from None
+    return read_lines(path, b'{"answer": ', lambda line: ReadAnswer(**line), "read answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +159,7 @@ def teach(answers: Iterable[ReadAnswer]) -> Taught:
     """
     sides: tuple[list[ReadAnswer], list[ReadAnswer]] = ([], [])
     for one in answers:
-        sides[_lot(one, 0) % HELD_OUT == 0].append(one)
+        sides[lot(one.problem) % HELD_OUT == 0].append(one)
     train, (held_states, held) = sides[0], _stacked(sides[1])
     few = min(int(held.sum()), int((~held).sum()))
     if few < FEWEST or len({one.right for one in train}) < 2:
@@ -214,8 +206,8 @@ def _crossed_loss(answers: Sequence[ReadAnswer], penalty: float) -> float:
     """The loss of steps whose problems were left out of the training, part by part."""
     total, count = 0.0, 0
     for part in range(PARTS):
-        states, labels = _stacked([one for one in answers if _lot(one, 1) % PARTS != part])
-        others, truth = _stacked([one for one in answers if _lot(one, 1) % PARTS == part])
+        states, labels = _stacked([one for one in answers if lot(one.problem, 1) % PARTS != part])
+        others, truth = _stacked([one for one in answers if lot(one.problem, 1) % PARTS == part])
         if not len(truth) or not len(labels):
             continue
         with torch.no_grad():
@@ -223,11 +215,6 @@ def _crossed_loss(answers: Sequence[ReadAnswer], penalty: float) -> float:
             loss = functional.binary_cross_entropy_with_logits(odds, truth.float(), reduction="sum")
         total, count = total + float(loss), count + len(truth)
     return total / max(count, 1)
-
-
-def _lot(one: ReadAnswer, byte: int) -> int:
-    """A number from 0 to 255 that a problem keeps."""
-    return hashlib.sha256(one.problem.encode()).digest()[byte]
 
 
 def _stacked(answers: Sequence[ReadAnswer]) -> tuple[torch.Tensor, torch.Tensor]:

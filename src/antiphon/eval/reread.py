@@ -53,9 +53,16 @@ class Reread:
         return scores.hidden
 
 
-def keep_beginning(model: LanguageModel, tokens: tuple[int, ...]) -> KVTree:
-    """Read a text; while the tree is held, others that begin alike need not read that again."""
-    tree = model.new_tree(len(tokens))
-    (scores,) = model.forward([Extension(model, tree, tokens)])
-    tree.commit(scores.nodes[-1])
-    return tree
+def keep_beginning(tokens: tuple[int, ...], *models: LanguageModel | None) -> list[KVTree]:
+    """Let models read a text; while the trees are held, others that begin alike do not again.
+
+    Worked examples stand at the beginning of every prompt of a run.
+    """
+    trees = []
+    for model in models:
+        if model is not None:
+            tree = model.new_tree(len(tokens))
+            (scores,) = model.forward([Extension(model, tree, tokens)])
+            tree.commit(scores.nodes[-1])
+            trees.append(tree)
+    return trees

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from antiphon.errors import UserError
 from antiphon.lab.problems import STEP_BREAK, Problem, final_answer, problem
 from antiphon.lab.tokenizer import END, PAD, prompt_of
+from antiphon.perceptron import Perceptron
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -31,7 +32,7 @@ _SUM = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 _FIRST = 10**15
 
 
-class ValueHead(nn.Module):
+class ValueHead(Perceptron):
     """`[..., H]` hidden states to the log-odds `[...]` that the step keeps the solution correct.
 
     Args:
@@ -40,19 +41,8 @@ class ValueHead(nn.Module):
     """
 
     def __init__(self, hidden: int, width: int = 64) -> None:
-        super().__init__()
+        super().__init__(hidden, width)
         self.hidden, self.width = hidden, width
-        self.mean = nn.Buffer(torch.zeros(hidden))
-        self.scale = nn.Buffer(torch.ones(hidden))
-        self.inner = nn.Linear(hidden, width) if width else None
-        self.outer = nn.Linear(width or hidden, 1)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Log-odds; their sigmoid is the probability."""
-        normed = (states.float() - self.mean) / self.scale
-        seen = normed if self.inner is None else functional.gelu(self.inner(normed))
-        logits: Tensor = self.outer(seen)
-        return logits.squeeze(-1)
 
     def save(self, folder: Path, report: Report) -> None:
         """Writes `config.json` (with the report) and `model.safetensors`."""

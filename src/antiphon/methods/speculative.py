@@ -20,7 +20,7 @@ from antiphon.errors import UserError
 from antiphon.methods.base import Models
 from antiphon.methods.loop import chain_judge, exact_judge, speculate
 from antiphon.params import SamplingParams
-from antiphon.request import Request, Steps
+from antiphon.request import Request, Steps, alone
 from antiphon.rules.catalogue import rules
 
 
@@ -88,7 +88,7 @@ class Speculative:
         else:
             judge = chain_judge(request, rules(self.rule, self.rescue, self.veto))
         # Where texts depend on where blocks end, neighbours must have no say in that.
-        company = request.company if self.exact and request.params.greedy else _alone
+        company = request.company if self.exact and request.params.greedy else alone
         length = block_length(self.gamma, self.drafter, request.params, models, company)
         drafter = self._drafter(request, models, pace_of(length))
         return speculate(request, models.target, drafter, length, judge)
@@ -108,16 +108,12 @@ class Speculative:
         )
 
 
-def _alone() -> int:
-    return 1
-
-
 def block_length(
     gamma: int | Literal["auto"],
     drafter: str,
     params: SamplingParams,
     models: Models,
-    company: Callable[[], int] = _alone,
+    company: Callable[[], int] = alone,
 ) -> BlockLength:
     """The block length that a configuration asks for; `company`: see `FittedLength`."""
     if gamma != "auto":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
+from antiphon.drawing import derived_seed
 from antiphon.errors import UserError
 from antiphon.rules.evidence import Evidence
 
@@ -36,9 +36,5 @@ class Coin:
 
     def keep(self, evidence: Evidence) -> torch.Tensor:
         tokens = evidence.tokens.tolist()
-        lots = [self._lot(tokens[: k + 1]) for k in range(len(tokens))]
+        lots = [derived_seed(self.seed, tokens[: k + 1]) / 2**56 for k in range(len(tokens))]
         return torch.tensor(lots, device=evidence.tokens.device) < self.rate
-
-    def _lot(self, tokens: list[int]) -> float:
-        tossed = hashlib.sha256(f"{self.seed}/{tokens}".encode()).digest()
-        return int.from_bytes(tossed[:7], "big") / 2**56
