@@ -62,6 +62,8 @@ class Recipe:
         for name in ("steps", "problems", "every", "patience", "gamma"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}: give a whole number >= 1")
+        if self.rate <= 0:
+            raise UserError(f"rate is {self.rate}: give a number above 0")
         if self.rollouts < 2:
             raise UserError("a group needs two rollouts at least, to be compared with each other")
 

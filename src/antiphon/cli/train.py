@@ -61,6 +61,9 @@ def train_arbiter(
     labels: Annotated[
         str, typer.Option(help="gold, or target: keep what gives the target's own answer.")
     ] = "gold",
+    rate: Annotated[
+        float, typer.Option(help="Of the reinforcement's Adam; few updates want more.")
+    ] = 1e-3,
     speed: Annotated[float, typer.Option(help="Reward for a token per target pass.")] = 0.02,
     gamma: Annotated[int, typer.Option(help="Draft tokens per round.")] = 4,
     batch: Annotated[int, typer.Option(help="Requests at once.")] = 16,
@@ -98,7 +101,7 @@ def train_arbiter(
         width=width,
     )
     lessons = reinforcing.Recipe(
-        steps=steps, rollouts=rollouts, speed=speed, gamma=gamma, seed=seed
+        steps=steps, rollouts=rollouts, rate=rate, speed=speed, gamma=gamma, seed=seed
     )
     pair = opt.load(
         target, draft, device, dtype, target_quant, draft_quant, threads, None, engine, head
