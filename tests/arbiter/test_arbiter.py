@@ -276,13 +276,15 @@ def test_train_problems_are_no_test_problems() -> None:
     assert not tested & {problem.question for problem in lab_problems(200)}
 
 
-def test_a_stopped_reinforcement_ends_at_the_same_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [64, 0])
+def test_a_stopped_reinforcement_ends_at_the_same_weights(tmp_path: Path, width: int) -> None:
     problems = lab_problems(6)
     recipe = reinforce.Recipe(steps=4, problems=2, rollouts=2, every=2, patience=9)
-    start = trained(3).state_dict()
+    torch.manual_seed(3)
+    start = Policy(width=width).state_dict()
 
     def run(steps: int, path: Path) -> Policy:
-        policy = Policy()
+        policy = Policy(width=width)
         policy.load_state_dict(start)
         shortened = replace(recipe, steps=steps)
         return reinforce.reinforce(

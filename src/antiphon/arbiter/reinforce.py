@@ -8,6 +8,7 @@ frozen and decode greedily.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -100,8 +101,7 @@ def reinforce(
     Raises:
         UserError: for a checkpoint that was begun with other settings, problems or warm start.
     """
-    warm = Policy(policy.pair, states=policy.states)
-    warm.load_state_dict(policy.state_dict())
+    warm = deepcopy(policy)
     optimiser = torch.optim.Adam(policy.parameters(), lr=recipe.rate)
     best = {name: value.clone() for name, value in policy.state_dict().items()}
     highest, idle, first = -1.0, 0, 0
