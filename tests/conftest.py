@@ -12,9 +12,13 @@ import pytest
 import torch
 from hypothesis import settings
 
+from antiphon.models import fused
+
 # The models in the tests are tiny, and one thread is the fastest for them. It also keeps the
 # tests from waiting on one another's threads on a busy machine.
 torch.set_num_threads(int(os.environ.get("ANTIPHON_TEST_THREADS", "1")))
+# Compiled here, in the user's own cache, and not in that of some test.
+fused.ready()
 
 # A first call may load a library, so a single example has no time limit.
 settings.register_profile("dev", deadline=None)

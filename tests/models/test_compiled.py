@@ -32,7 +32,7 @@ from antiphon.models.tree import ROOT, KVTree
 FEWER = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30
 )
-ENGINES = ("traced", "openvino", "graphed")
+ENGINES = ("traced", "unfused", "openvino", "graphed")
 ARCHITECTURES = ("llama", "qwen3", "mistral-window", "gemma2-softcap", "gemma3", "gpt-neox")
 
 
@@ -58,6 +58,10 @@ def saved(name: str, folder: Path) -> Source:
 def made(engine: str, name: str, folder: Path, precision: str = "float32") -> GraphModel:
     if engine == "traced":
         return TracedModel(plain(name), name, 97, precision)
+    if engine == "unfused":  # As where there is no C++ compiler.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ANTIPHON_FUSED", "0")
+            return TracedModel(plain(name), name, 97, precision)
     if engine == "graphed":  # Padded as on a GPU, run without recording.
         return GraphedModel(copy.deepcopy(plain(name)), name, 97, precision)
     return load(saved(name, folder), precision, 97)
@@ -313,7 +317,8 @@ def test_packed_kernels_are_traced(precision: str) -> None:
 def test_what_cannot_be_traced_runs_eagerly_unless_it_was_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """OneDNN's float32 weights cannot be part of a graph."""
+    """OneDNN's float32 weights cannot by themselves be part of a graph."""
+    monkeypatch.setenv("ANTIPHON_FUSED", "0")
     monkeypatch.setattr(kernels.Float32Linear, "smallest", 0)
     path = str(pair_path("draft"))
     options = LoadOptions(dtype="float32")

@@ -22,11 +22,18 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from antiphon.models import fused
+
 logger = logging.getLogger(__name__)
 
 _ROWS_HINT = 16
 _INT4_GROUP = 32
 _TINY = 1e-12
+
+
+def _as(dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
+    """`x.to(dtype)`, of which a traced graph keeps nothing where there is nothing to do."""
+    return x if x.dtype == dtype else x.to(dtype)
 
 
 class PackedLinear(nn.Module):
@@ -63,10 +70,10 @@ class PackedLinear(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = x.reshape(-1, self.in_features).to(self.compute_dtype)
+        rows = _as(self.compute_dtype, x.reshape(-1, self.in_features))
         if rows.shape[0] == 0:
             return x.new_empty((*x.shape[:-1], self.out_features))
-        return self.multiply(rows).to(x.dtype).view(*x.shape[:-1], self.out_features)
+        return _as(x.dtype, self.multiply(rows)).view(*x.shape[:-1], self.out_features)
 
 
 class PlainLinear(PackedLinear):
@@ -82,7 +89,7 @@ class PlainLinear(PackedLinear):
         return weight, weight.numel() * weight.element_size()
 
     def multiply(self, rows: torch.Tensor) -> torch.Tensor:
-        return nn.functional.linear(rows.to(self.dtype), self.packed, self.bias)
+        return nn.functional.linear(_as(self.dtype, rows), self.packed, self.bias)
 
 
 class Float32Linear(PackedLinear):
@@ -94,12 +101,16 @@ class Float32Linear(PackedLinear):
     def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
         weight = weight.to(self.compute_dtype).contiguous()
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT)
+        if fused.ready():
+            packed = torch.classes.antiphon.Weight(packed)
         return packed, weight.numel() * self.compute_dtype.itemsize
 
     def multiply(self, rows: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-            rows, self.packed, self.bias, "none", [], ""
-        )
+        out: torch.Tensor
+        if isinstance(self.packed, torch.ScriptObject):
+            out = torch.ops.antiphon.onednn(rows, self.packed, self.bias)
+        else:
+            out = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
         return out
 
 
@@ -167,10 +178,17 @@ class Int8Linear(PackedLinear):
             self.packed = torch.ops.quantized.linear_prepack(quantised, None)
 
     def multiply(self, rows: torch.Tensor) -> torch.Tensor:
-        peak = rows.abs().amax(1, keepdim=True).clamp_min_(_TINY)
+        if fused.ready():
+            small, peak = torch.ops.antiphon.shrink(rows, _TINY)
+        else:
+            peak = rows.abs().amax(1, keepdim=True).clamp_min_(_TINY)
+            small = rows / peak
         out: torch.Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-            rows / peak, 1 / 127, 128, self.packed
+            small, 1 / 127, 128, self.packed
         )
+        if fused.ready():
+            stretched: torch.Tensor = torch.ops.antiphon.stretch(out, peak, self.bias)
+            return stretched
         out = out.mul_(peak)
         return out if self.bias is None else out.add_(self.bias)
 

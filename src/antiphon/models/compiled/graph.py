@@ -33,7 +33,11 @@ class Layer:
 
 @dataclass(slots=True)
 class Tracing:
-    """The cache object that modeling code sees while it is traced, and what attention needs."""
+    """The cache object that modeling code sees while it is traced, and what attention needs.
+
+    Attributes:
+        own: slots of the new tokens, where the graph writes to its cache; else None.
+    """
 
     past: tuple[torch.Tensor, ...]
     slots: torch.Tensor
@@ -44,9 +48,18 @@ class Tracing:
     queries: dict[int, torch.Tensor] = field(default_factory=dict)
     layers: dict[int, Layer] = field(default_factory=dict)
     grown: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
+    sights: dict[int | None, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     is_compileable: bool = False
     fused: bool = False
     single: bool = False
+    own: torch.Tensor | None = None
+
+    def sight(self, window: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """What `torch.ops.antiphon.sights` says of a window's mask; found once for all layers."""
+        if window not in self.sights:
+            found = torch.ops.antiphon.sights(self.masks[window], self.slots, self.real)
+            self.sights[window] = found
+        return self.sights[window]
 
     def hidden(self, mask: torch.Tensor, groups: int, dtype: torch.dtype) -> torch.Tensor:
         """A mask ``[1, B, G Q, S]`` for all query heads of a key head; made once for all layers."""
@@ -83,8 +96,8 @@ def attention(
 ) -> tuple[torch.Tensor, None]:
     """Attention of the new tokens ``[1, Hq, T, D]`` over cached slots and over each other.
 
-    PyTorch's fused attention needs the keys of both joined. Otherwise scores over the two are made
-    apart and joined, which copies less.
+    A graph that writes leaves it to one operation. PyTorch's fused attention needs the keys of both
+    joined. Otherwise scores over the two are made apart and joined, which copies less.
     """
     assert tracing is not None
     index: int = module.layer_idx  # type: ignore[assignment]
@@ -98,6 +111,12 @@ def attention(
     B, Q = (1, mask.shape[1]) if tracing.single else (mask.shape[0], mask.shape[1])
     U = mask.shape[2] - Q
     scale = D**-0.5 if scaling is None else scaling
+    if tracing.own is not None:
+        out = torch.ops.antiphon.attend(
+            *(query, key, value, old_keys, old_values, tracing.own),
+            *(*tracing.sight(sliding_window), scale, softcap or 0.0),
+        )
+        return out, None
 
     def padded(new: torch.Tensor) -> torch.Tensor:  # [H, T, D] -> [H, B, Q, D]
         if tracing.single:
@@ -154,12 +173,16 @@ class TreeForward(torch.nn.Module):
 
     Attributes:
         fused: use PyTorch's fused attention, where the model's allows it.
+        writes: put the new keys and values in the cache `past` instead of giving them out; `slots`
+            then are ``[B S]``, those of the new tokens included, and ``own`` ``[T]``, the new
+            tokens' slots, stands in the place of `source`.
         single: for one tree at a time, which needs no padding.
     """
 
-    def __init__(self, module: Any, cache_argument: str, fused: bool) -> None:
+    def __init__(self, module: Any, cache_argument: str, fused: bool, writes: bool) -> None:
         super().__init__()
         self.fused = fused
+        self.writes = writes
         self.single = False
         self.module = module
         self.windows: tuple[int | None, ...] = ()
@@ -174,6 +197,7 @@ class TreeForward(torch.nn.Module):
         past = inputs[6 + count :]
         tracing = Tracing(past, slots, source, real, masks)
         tracing.fused, tracing.single = self.fused, self.single
+        tracing.own = source if self.writes else None
         hidden: list[torch.Tensor] = []
         head = self.module.get_output_embeddings()
         hook = head.register_forward_pre_hook(lambda _, given: hidden.append(given[0]))
@@ -188,8 +212,10 @@ class TreeForward(torch.nn.Module):
         hook.remove()
         self.layers = tracing.layers
         order = sorted(tracing.new)
-        new = torch.stack([each for layer in order for each in tracing.new[layer]])
         queries = torch.stack([tracing.queries[layer] for layer in order[-WATCHED:]])
+        if self.writes:
+            return out.logits[0], hidden[0][0], queries
+        new = torch.stack([each for layer in order for each in tracing.new[layer]])
         return out.logits[0], hidden[0][0], new, queries
 
 
@@ -209,11 +235,12 @@ class Traceable:
     head_dim: int
 
 
-def traceable(module: Any, fused: bool) -> Traceable:
+def traceable(module: Any, fused: bool, writes: bool = False) -> Traceable:
     """Route a module's attention through ours and find out what its layers do.
 
     Args:
         module: a `PreTrainedModel` in eval mode.
+        fused, writes: see `TreeForward`.
     """
     config = module.config.get_text_config()
     module.set_attn_implementation(NAME)
@@ -223,14 +250,17 @@ def traceable(module: Any, fused: bool) -> Traceable:
         small = (
             torch.ones((1, T), dtype=torch.int64),
             torch.arange(U, U + T)[None],
-            *map(torch.arange, (T, U, T, T)),
+            torch.arange(T),
+            torch.arange(U + T if writes else U),
+            torch.arange(U, U + T) if writes else torch.arange(T),
+            torch.arange(T),
         )
         mask = torch.zeros(1, T, U + T)
         dtype = module.get_input_embeddings().weight.dtype
         past = [
             torch.zeros(heads, N, size, dtype=dtype) for _ in range(2 * config.num_hidden_layers)
         ]
-    forward = TreeForward(module, cache_argument(module), fused)
+    forward = TreeForward(module, cache_argument(module), fused, writes)
     with torch.no_grad():
         forward(*small, mask, *past)  # Which windows there are shows when layers ask for them.
     forward.windows = windows_of(forward.layers.values())

@@ -69,7 +69,7 @@ class GraphedModel(GraphModel):
         )
 
     def run(self, inputs: Inputs) -> tuple[torch.Tensor, ...]:
-        """The outputs; keys, values and queries only until the next call."""
+        """See `GraphModel`; the queries stay valid until the next call."""
         if self._bound != self.slots.version:
             self._past = list(self.slots.buffer)
             self._bound = self.slots.version
@@ -82,7 +82,8 @@ class GraphedModel(GraphModel):
             logits, hidden, new, queries = self._replay(arrays)
         else:
             logits, hidden, new, queries = self._forward([a.to(self._device) for a in arrays])
-        return logits[:R].clone(), hidden[:R].clone(), new[:, :, :T], queries[:, :, :T]
+        self.slots.write(inputs.own, new[:, :, :T])
+        return logits[:R].clone(), hidden[:R].clone(), queries[:, :, :T]
 
     def _forward(self, arrays: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         outputs: tuple[torch.Tensor, ...] = self._ready.forward(*arrays, *self._past)

@@ -18,7 +18,7 @@ meanwhile must not wait long."""
 FEW = 16
 """Trees with at most this many new tokens share a pass, padded to the longest."""
 STEP = 64
-"""Slots are padded to multiples of it: for every other shape the runtime makes new kernels."""
+"""Slots are padded to multiples of it, where a runtime makes new kernels for every other shape."""
 HIDDEN = -1e9
 """What a hidden slot adds to an attention logit; finite, so that padding never makes a NaN."""
 
@@ -147,11 +147,21 @@ class Inputs:
         own = [self.tokens, self.positions, self.rows, self.slots, self.source, self.real]
         return [*own, *self.masks]
 
+    def written(self) -> list[npt.NDArray[np.generic]]:
+        """The same for a graph that writes to its cache: see `graph.TreeForward`."""
+        B = len(self.masks[0])
+        # A tree's new tokens, padded, follow what they look back to.
+        own = self.own[self.source].reshape(B, -1)
+        slots = np.concatenate([self.slots.reshape(B, -1), own], 1).reshape(-1)
+        return [self.tokens, self.positions, self.rows, slots, self.own, self.real, *self.masks]
 
-def lay(pieces: Sequence[Piece], windows: Sequence[int | None]) -> Inputs:
-    """Lay out one pass."""
+
+def lay(pieces: Sequence[Piece], windows: Sequence[int | None], step: int = STEP) -> Inputs:
+    """Lay out one pass; ``U`` is a multiple of `step`."""
     B, Q = len(pieces), max(piece.count for piece in pieces)
-    U = max(STEP, -(-max(piece.past for piece in pieces) // STEP) * STEP)
+    U = -(-max(piece.past for piece in pieces) // step) * step
+    if step > 1:
+        U = max(U, step)
     slots = np.zeros((B, U), dtype=np.int64)
     source = np.zeros((B, Q), dtype=np.int64)
     tokens: list[int] = []

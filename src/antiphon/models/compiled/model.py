@@ -11,7 +11,7 @@ import torch
 
 from antiphon.models.base import Extension, Scores
 from antiphon.models.compiled.graph import WATCHED, Layer, windows_of
-from antiphon.models.compiled.layout import Inputs, Piece, lay, passes
+from antiphon.models.compiled.layout import STEP, Inputs, Piece, lay, passes
 from antiphon.models.compiled.prefix import Prefixes
 from antiphon.models.compiled.slots import SlotPool, SlotStorage
 from antiphon.models.tree import KVTree
@@ -48,6 +48,7 @@ class GraphModel(ABC):
         self.eos_token_ids = eos_token_ids
         self._layers = tuple(layers)
         self._windows = windows_of(layers)
+        self.step = STEP
         self.slots = self.new_slots()
         self.prefixes = Prefixes()
 
@@ -57,7 +58,10 @@ class GraphModel(ABC):
 
     @abstractmethod
     def run(self, inputs: Inputs) -> tuple[torch.Tensor, ...]:
-        """The graph's outputs (`graph.TreeForward`), which stay valid."""
+        """Logits, hidden states and queries as `graph.TreeForward` gives them; they stay valid.
+
+        New keys and values are in the slots ``inputs.own`` afterwards.
+        """
 
     def twin(self) -> Any:
         other = copy.copy(self)
@@ -82,9 +86,7 @@ class GraphModel(ABC):
         return [answer.scores() for answer in answers]
 
     def _pass(self, pieces: Sequence[Piece], answers: Sequence[_Answer]) -> None:
-        laid = lay(pieces, self._windows)
-        logits, hidden, new, queries = self.run(laid)
-        self.slots.write(laid.own, new)
+        logits, hidden, queries = self.run(lay(pieces, self._windows, self.step))
         row = start = 0
         for piece in pieces:
             answer, rows = answers[piece.index], len(piece.rows)

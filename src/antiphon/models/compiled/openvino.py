@@ -53,9 +53,12 @@ class OpenVINOModel(GraphModel):
         for index, array in enumerate(arrays):
             self._request.set_input_tensor(index, _shared(array))
         self._request.infer()
+        logits, hidden, new, queries = (
+            torch.from_numpy(self._request.get_output_tensor(i).data) for i in range(4)
+        )
+        self.slots.write(inputs.own, new)
         # The next pass writes to the same memory.
-        outputs = (torch.from_numpy(self._request.get_output_tensor(i).data) for i in range(4))
-        return tuple(output.clone() for output in outputs)
+        return logits.clone(), hidden.clone(), queries.clone()
 
 
 def load(

@@ -6,11 +6,12 @@ On a small model Python's share of a pass is as large as that of the linears.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from antiphon.models import source
+from antiphon.models import fused, source
 from antiphon.models.compiled.graph import NAME, Traceable, TreeForward, traceable
 from antiphon.models.compiled.layout import Inputs
 from antiphon.models.compiled.model import GraphModel
@@ -24,6 +25,9 @@ class NotTraceableError(Exception):
 class TracedModel(GraphModel):
     """See `GraphModel`.
 
+    With the operations of `models.fused` one graph serves every pass; it reads the cache where it
+    lies and writes to it. Without them, one text alone has a graph of its own, with no padding.
+
     Args:
         module: a `PreTrainedModel` on the CPU, in eval mode, its linears packed.
 
@@ -32,7 +36,8 @@ class TracedModel(GraphModel):
     """
 
     def __init__(self, module: Any, name: str, vocab_size: int, precision: str) -> None:
-        self._ready = traceable(module, fused=True)
+        self._writes = fused.ready() and module.dtype in fused.DTYPES
+        self._ready = traceable(module, fused=True, writes=self._writes)
         self._graphs = {True: _traced(self._ready, single=True)}
         self._past: list[torch.Tensor] = []
         self._bound = -1
@@ -44,6 +49,8 @@ class TracedModel(GraphModel):
             self._ready.layers,
             source.eos_tokens(module),
         )
+        if self._writes:
+            self.step = 1
 
     def new_slots(self) -> SlotPool:
         self._bound = -1
@@ -54,11 +61,17 @@ class TracedModel(GraphModel):
         if self._bound != self.slots.version:
             self._past = list(self.slots.buffer)
             self._bound = self.slots.version
-        arrays = [torch.from_numpy(array) for array in inputs.arrays()]
-        single = len(inputs.masks[0]) == 1
+        if self._writes:
+            return self._graph(True, inputs.written())
+        logits, hidden, new, queries = self._graph(len(inputs.masks[0]) == 1, inputs.arrays())
+        self.slots.write(inputs.own, new)
+        return logits, hidden, queries
+
+    def _graph(self, single: bool, arrays: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         if single not in self._graphs:  # Who decodes one text at a time needs no other graph.
             self._graphs[single] = _traced(self._ready, single)
-        outputs: tuple[torch.Tensor, ...] = self._graphs[single](*arrays, *self._past)
+        given = [torch.from_numpy(array) for array in arrays]
+        outputs: tuple[torch.Tensor, ...] = self._graphs[single](*given, *self._past)
         return outputs
 
 
@@ -69,7 +82,7 @@ def _traced(ready: Traceable, single: bool) -> Any:
     config = ready.forward.module.config.get_text_config()
     if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts")):
         raise NotTraceableError("experts are chosen token by token")
-    with warnings.catch_warnings():
+    with fused.fused(ready.forward.module), warnings.catch_warnings():
         # Tracing warns of every Python branch on a shape (ours are fixed per model), and PyTorch
         # of TorchScript's age: its successors either need a compiler or run Python.
         warnings.simplefilter("ignore")
@@ -77,9 +90,9 @@ def _traced(ready: Traceable, single: bool) -> Any:
             graph = torch.jit.trace(ready.forward, ready.example, check_trace=False)
             graph = torch.jit.freeze(graph.eval())
         except RuntimeError as error:
-            # oneDNN's packed weights, for one, can be no constants of a graph.
+            # oneDNN's packed weights, for one, can by themselves be no constants of a graph.
             raise NotTraceableError(str(error).splitlines()[0]) from error
-    _check(ready.forward, graph, ready)
+        _check(ready.forward, graph, ready)
     return graph
 
 
@@ -89,10 +102,14 @@ def _check(forward: TreeForward, graph: Any, ready: Traceable) -> None:
     T, U = 5, 11
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, 50, (1, T), generator=generator)
+    writes = forward.writes
     inputs = (
         tokens,
         torch.arange(U, U + T)[None],
-        *map(torch.arange, (T, U, T, T)),
+        torch.arange(T),
+        torch.arange(U + T if writes else U),
+        torch.arange(U, U + T) if writes else torch.arange(T),
+        torch.arange(T),
         *[torch.zeros(1, T, U + T) for _ in range(masks)],
         *[
             torch.randn(past.shape, generator=generator).to(past)

@@ -1,0 +1,170 @@
+"""What modeling code spells out in many small operations, each as one (the `.cpp` files here).
+
+In a pass over one token the operations between the linears are counted in hundreds, and each costs
+a microsecond or more however little it computes. PyTorch fuses them through a compiler; so do we,
+but only the few that matter, in seconds rather than minutes, once for a machine. Without a C++
+compiler the models run as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from antiphon.cache import cache_home, mark
+
+logger = logging.getLogger(__name__)
+
+SOURCES = [Path(__file__).with_name(f"{name}.cpp") for name in ("operations", "attention")]
+DTYPES = (torch.float32, torch.bfloat16)
+SECONDS = 300
+"""A compiler that takes longer is given up."""
+
+
+def ready() -> bool:
+    """Whether ``torch.ops.antiphon`` is there; compiled at the first call on this machine.
+
+    ``ANTIPHON_FUSED=0`` says that it is not wanted.
+    """
+    return os.environ.get("ANTIPHON_FUSED", "1") != "0" and loaded()
+
+
+@cache
+def loaded() -> bool:
+    """Load the compiled operations, after compiling them if need be; False: it cannot be done."""
+    compiler = next(filter(None, map(shutil.which, compilers())), None)
+    if compiler is None or sys.platform != "linux":
+        logger.info("no C++ compiler (c++, g++, clang++): operations are not fused")
+        return False
+    command = [compiler, *_flags()]
+    texts = [source.read_text() for source in SOURCES]
+    parts = *texts, torch.__version__, platform.machine(), *command
+    file = cache_home() / "fused" / f"{mark(*parts)}.so"
+    try:
+        try:
+            torch.ops.load_library(str(file))
+        except OSError:  # Not there, or cut off by a full disk.
+            compile_(command, file)
+            torch.ops.load_library(str(file))
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        logger.warning("operations are not fused, %s failed: %s", compiler, said[:500])
+        return False
+    return True
+
+
+def compilers() -> list[str]:
+    """What is tried, in this order: ``$CXX`` first."""
+    return [*shlex.split(os.environ.get("CXX", ""))[:1], "c++", "g++", "clang++"]
+
+
+def _flags() -> list[str]:
+    """By what PyTorch itself uses of this CPU, so that a shared cache serves other machines."""
+    wide = ["-march=x86-64-v4", "-mprefer-vector-width=512"]
+    levels = {"AVX512": wide, "AVX2": ["-march=x86-64-v3"]}
+    level = levels.get(torch.backends.cpu.get_cpu_capability(), [])
+    folder = Path(torch.__file__).parent
+    return [
+        *("-std=c++20", "-O3", *level, "-fno-math-errno", "-Wno-psabi", "-fopenmp"),
+        *("-shared", "-fPIC", f"-I{folder / 'include'}", f"-L{folder / 'lib'}"),
+        *("-lc10", "-ltorch_cpu"),
+    ]
+
+
+def compile_(command: list[str], file: Path) -> None:
+    """Make `file`, whole or not at all."""
+    logger.info("compiling fused operations, once for this machine")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}.partial")
+    try:
+        subprocess.run(
+            [command[0], *map(str, SOURCES), *command[1:], "-o", str(unfinished)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def fused(module: Any) -> Iterator[None]:
+    """Inside, a transformers module on the CPU runs its norms and rotations fused.
+
+    What a fused operation replaces is found by trying: it must give what the module's own code
+    gives on random numbers, else the code stays.
+    """
+    if not ready() or module.dtype not in DTYPES or module.device.type != "cpu":
+        yield
+        return
+    norms = {child: stand_in for child in module.modules() if (stand_in := norm(child)) is not None}
+    files: set[Any] = {sys.modules[type(child).__module__] for child in module.modules()}
+    rotations = {file: file.apply_rotary_pos_emb for file in files if _rotates(file)}
+    try:
+        for child, stand_in in norms.items():
+            child.forward = stand_in
+        for file in rotations:
+            file.apply_rotary_pos_emb = _rotation(rotations[file])
+        yield
+    finally:
+        for child in norms:
+            del child.forward
+        for file, function in rotations.items():
+            file.apply_rotary_pos_emb = function
+
+
+@torch.no_grad()
+def norm(module: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """A fused stand-in for the forward of an RMS norm; None: the module is none."""
+    weight = getattr(module, "weight", None)
+    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if not type(module).__name__.endswith("RMSNorm") or weight is None or eps is None:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    some = torch.randn(2, len(weight), generator=generator).to(weight.dtype)
+    close = 1e-4 if weight.dtype == torch.float32 else 1e-2
+    for scale in (weight.detach(), 1 + weight.detach()):  # Gemma keeps it as a distance from 1.
+        ours = torch.ops.antiphon.rms_norm(some, scale, eps)
+        if torch.allclose(ours, module(some), rtol=close, atol=1e-5):
+            return partial(torch.ops.antiphon.rms_norm, weight=scale, eps=eps)
+    return None
+
+
+def _rotates(file: Any) -> bool:
+    """Whether a modeling file rotates halves of heads by sines and cosines, the usual way."""
+    function = getattr(file, "apply_rotary_pos_emb", None)
+    if function is None:
+        return False
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, heads, 3, 8, generator=generator) for heads in (4, 2))
+    cos, sin = (torch.randn(1, 3, 8, generator=generator) for _ in range(2))
+    try:
+        theirs = function(q, k, cos, sin)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    ours = torch.ops.antiphon.rotate(q, k, cos, sin)
+    return all(map(torch.allclose, ours, theirs))
+
+
+def _rotation(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Any:
+        shaped = len(q) == 1 and q.shape[-1] == cos.shape[-1] and q.stride(-1) == 1
+        if shaped and q.dtype == cos.dtype and q.dtype in DTYPES:
+            return torch.ops.antiphon.rotate(q, k, cos, sin)
+        return function(q, k, cos, sin)
+
+    return rotate
