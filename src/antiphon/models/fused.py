@@ -27,7 +27,7 @@ from antiphon.cache import cache_home, mark
 
 logger = logging.getLogger(__name__)
 
-SOURCES = [Path(__file__).with_name(f"{name}.cpp") for name in ("operations", "attention")]
+SOURCES = [Path(__file__).with_name(f"{name}.cpp") for name in ("operations", "attention", "int8")]
 DTYPES = (torch.float32, torch.bfloat16)
 SECONDS = 300
 """A compiler that takes longer is given up."""
@@ -39,6 +39,11 @@ def ready() -> bool:
     ``ANTIPHON_FUSED=0`` says that it is not wanted.
     """
     return os.environ.get("ANTIPHON_FUSED", "1") != "0" and loaded()
+
+
+def has(operation: str) -> bool:
+    """Whether an operation is there that only some CPUs have the instructions for."""
+    return ready() and hasattr(torch.ops.antiphon, operation)
 
 
 @cache
@@ -73,6 +78,8 @@ def compilers() -> list[str]:
 def _flags() -> list[str]:
     """By what PyTorch itself uses of this CPU, so that a shared cache serves other machines."""
     wide = ["-march=x86-64-v4", "-mprefer-vector-width=512"]
+    if getattr(torch.cpu, "_is_vnni_supported", bool)():
+        wide.append("-mavx512vnni")
     levels = {"AVX512": wide, "AVX2": ["-march=x86-64-v3"]}
     level = levels.get(torch.backends.cpu.get_cpu_capability(), [])
     folder = Path(torch.__file__).parent

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from antiphon.errors import UserError
-from antiphon.models.kernels import KERNELS, BFloat16Linear, PackedLinear, PlainLinear
+from antiphon.models.kernels import KERNELS, BFloat16Linear, PlainLinear, kernel
+from antiphon.models.packed_linear import PackedLinear
 
 logger = logging.getLogger(__name__)
 
@@ -65,14 +66,14 @@ def _groups(parent: nn.Module) -> list[tuple[str, ...]]:
     return [*groups, *((name,) for name in plain if name not in fused)]
 
 
-def _pack(kernel: type[PackedLinear], linears: list[Any]) -> list[nn.Module]:
-    """Packed stand-ins for `linears`; raises what the kernel raises."""
+def _pack(packing: type[PackedLinear], linears: list[Any]) -> list[nn.Module]:
+    """Packed stand-ins for `linears`; raises what the packing raises."""
     device = linears[0].weight.device
     if device.type != "cpu":
         raise ValueError(f"packed linears run on the CPU, not {device}")
     whole = linears[0] if len(linears) == 1 else _joined(linears)
-    packed = kernel(whole)
-    packed(torch.zeros(1, packed.in_features, dtype=kernel.compute_dtype))
+    packed = packing(whole)
+    packed(torch.zeros(1, packed.in_features, dtype=packing.compute_dtype))
     if len(linears) == 1:
         return [packed]
     shared = Shared(packed, [linear.out_features for linear in linears])
@@ -124,8 +125,8 @@ def prepare_linears(module: nn.Module, precision: str, smallest: int | None = No
     Raises:
         UserError: for another precision.
     """
-    kernel = _kernel(precision)
-    least = kernel.smallest if smallest is None else smallest
+    packing = _kernel(precision)
+    least = packing.smallest if smallest is None else smallest
     report = Report()
     # Parents alone are held, and each child only while it is packed: a list of all modules
     # would keep every float weight alive until the last is packed.
@@ -139,7 +140,7 @@ def prepare_linears(module: nn.Module, precision: str, smallest: int | None = No
                     _replace(parent, names, _pack(PlainLinear, linears))
                 continue
             try:
-                fresh = _pack(kernel, linears)
+                fresh = _pack(packing, linears)
             except (RuntimeError, ValueError, NotImplementedError, AttributeError) as error:
                 reason = str(error).splitlines()[0]
                 report.kept |= {f"{name}.{child}".lstrip("."): reason for child in names}
@@ -177,4 +178,4 @@ def weight_bytes(module: nn.Module) -> int:
 def _kernel(precision: str) -> type[PackedLinear]:
     if precision not in KERNELS:
         raise UserError(f"precision is {precision!r}: choose {', '.join(KERNELS)}")
-    return KERNELS[precision]
+    return kernel(precision)

@@ -12,7 +12,8 @@ import torch
 
 from antiphon.cache import cache_home
 from antiphon.models import linear, source
-from antiphon.models.kernels import read_together
+from antiphon.models.int8 import read_together
+from antiphon.models.kernels import kernel
 from antiphon.models.source import Source
 
 KEPT = ("int8", "int4")
@@ -54,7 +55,8 @@ def stored(found: Source, precision: str) -> Path | None:
     if precision not in KEPT or sum(found.parameters().values()) < SMALLEST:
         return None
     versions = [f"{name} {version(name)}" for name in ("torch", "transformers")]
-    return cache_home() / "packed" / f"{found.mark(precision, FORMAT, *versions)}.pt"
+    form = kernel(precision).__name__
+    return cache_home() / "packed" / f"{found.mark(precision, form, FORMAT, *versions)}.pt"
 
 
 def _keep(module: Any, file: Path) -> None:
