@@ -27,7 +27,8 @@ from antiphon.cache import cache_home, mark
 
 logger = logging.getLogger(__name__)
 
-SOURCES = [Path(__file__).with_name(f"{name}.cpp") for name in ("operations", "attention", "int8")]
+NAMES = ("operations", "attention", "int8", "int4")
+SOURCES = [Path(__file__).with_name(f"{name}.cpp") for name in NAMES]
 DTYPES = (torch.float32, torch.bfloat16)
 SECONDS = 300
 """A compiler that takes longer is given up."""
@@ -54,7 +55,7 @@ def loaded() -> bool:
         logger.info("no C++ compiler (c++, g++, clang++): operations are not fused")
         return False
     command = [compiler, *_flags()]
-    texts = [source.read_text() for source in SOURCES]
+    texts = [file.read_text() for file in (*SOURCES, SOURCES[0].with_name("rows.h"))]
     parts = *texts, torch.__version__, platform.machine(), *command
     file = cache_home() / "fused" / f"{mark(*parts)}.so"
     try:

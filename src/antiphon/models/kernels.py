@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from antiphon.models import fused
-from antiphon.models.int8 import Int8Linear, VNNILinear
-from antiphon.models.packed_linear import TINY, PackedLinear, cast, fbgemm
+from antiphon.models.int4 import Int4Linear, VNNIInt4Linear
+from antiphon.models.int8 import Int8Linear, VNNIInt8Linear
+from antiphon.models.packed_linear import PackedLinear, cast, fbgemm
 
 _ROWS_HINT = 16
-_INT4_GROUP = 32
 
 
 class PlainLinear(PackedLinear):
@@ -77,34 +77,6 @@ class Float16Linear(PackedLinear):
         return out if self.bias is None else out.add_(self.bias)
 
 
-class Int4Linear(PackedLinear):
-    """int4 weights in groups of 32 along the input, bfloat16 activations."""
-
-    compute_dtype = torch.bfloat16
-
-    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
-        out, size = weight.shape
-        if size % _INT4_GROUP or out % 16:
-            raise ValueError(f"int4 needs inputs in 32s and outputs in 16s, not {size} to {out}")
-        groups = weight.float().view(out, size // _INT4_GROUP, _INT4_GROUP)
-        low, high = groups.amin(-1), groups.amax(-1)
-        scales = ((high - low) / 15).clamp_min(TINY)
-        codes = ((groups - low[..., None]) / scales[..., None]).round().clamp(0, 15)
-        packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(
-            codes.to(torch.int32).view(out, size), 1
-        )
-        # The kernel computes (code - 8) * scale + zero.
-        table = torch.stack([scales, low + 8 * scales], -1).transpose(0, 1).contiguous()
-        return (packed, table.bfloat16()), weight.numel() // 2 + 4 * scales.numel()
-
-    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
-        weight, table = self.packed
-        out: torch.Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
-            rows.contiguous(), weight, _INT4_GROUP, table
-        )
-        return out if self.bias is None else out.add_(self.bias)
-
-
 KERNELS: dict[str, type[PackedLinear]] = {
     "float32": Float32Linear,
     "bfloat16": BFloat16Linear,
@@ -115,8 +87,12 @@ KERNELS: dict[str, type[PackedLinear]] = {
 """Precision name -> packed linear."""
 
 
+FASTER: dict[str, type[PackedLinear]] = {"int8": VNNIInt8Linear, "int4": VNNIInt4Linear}
+"""What takes their place where `models.fused` has an operation of that name."""
+
+
 def kernel(precision: str) -> type[PackedLinear]:
-    """The packed linear of a key of `KERNELS`, or what does the same faster on this CPU."""
-    if precision == "int8" and fused.has("int8"):
-        return VNNILinear
+    """The packed linear of a key of `KERNELS` that is the fastest on this CPU."""
+    if precision in FASTER and fused.has(precision):
+        return FASTER[precision]
     return KERNELS[precision]
