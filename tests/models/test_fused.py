@@ -168,6 +168,9 @@ def test_packed_models_give_the_same_bits_alone_in_blocks_and_in_batches(precisi
     linear.prepare_linears(module, precision, smallest=0)
     model = TracedModel(module, "llama", 97, precision)
     texts = [torch.randint(3, 97, (size,)).tolist() for size in (40, 23, 31)]
+    # Of most of a long prompt no row is scored.
+    unscored = model.forward([Extension(model, model.new_tree(8), (5, 6, 7), rows=())])
+    assert unscored[0].logits.shape == (0, 97)
 
     def seen(scores: Scores) -> torch.Tensor:
         assert scores.hidden is not None

@@ -1,4 +1,4 @@
-"""What modeling code spells out in many small operations, each as one (the `.cpp` files here).
+"""What modeling code spells out in many small operations, each as one (`native/`).
 
 In a pass over one token the operations between the linears are counted in hundreds, and each costs
 a microsecond or more however little it computes. PyTorch fuses them through a compiler; so do we,
@@ -27,8 +27,7 @@ from antiphon.cache import cache_home, mark
 
 logger = logging.getLogger(__name__)
 
-NAMES = ("operations", "attention", "int8", "int4")
-SOURCES = [Path(__file__).with_name(f"{name}.cpp") for name in NAMES]
+NATIVE = Path(__file__).with_name("native")
 DTYPES = (torch.float32, torch.bfloat16)
 SECONDS = 300
 """A compiler that takes longer is given up."""
@@ -47,17 +46,24 @@ def has(operation: str) -> bool:
     return ready() and hasattr(torch.ops.antiphon, operation)
 
 
+def announce(say: Callable[[str], None]) -> None:
+    """Tell people what the first `ready` of this machine does, or that it is of no use."""
+    command = _command()
+    if os.environ.get("ANTIPHON_FUSED", "1") == "0":
+        return
+    if command is None:
+        say("note: no C++ compiler (c++, g++, clang++), or no Linux: passes take longer")
+    elif not _file(command).is_file():
+        say("compiling fused operations, once for this machine (half a minute)")
+
+
 @cache
 def loaded() -> bool:
     """Load the compiled operations, after compiling them if need be; False: it cannot be done."""
-    compiler = next(filter(None, map(shutil.which, compilers())), None)
-    if compiler is None or sys.platform != "linux":
-        logger.info("no C++ compiler (c++, g++, clang++): operations are not fused")
+    command = _command()
+    if command is None:
         return False
-    command = [compiler, *_flags()]
-    texts = [file.read_text() for file in (*SOURCES, SOURCES[0].with_name("rows.h"))]
-    parts = *texts, torch.__version__, platform.machine(), *command
-    file = cache_home() / "fused" / f"{mark(*parts)}.so"
+    file = _file(command)
     try:
         try:
             torch.ops.load_library(str(file))
@@ -66,7 +72,7 @@ def loaded() -> bool:
             torch.ops.load_library(str(file))
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
-        logger.warning("operations are not fused, %s failed: %s", compiler, said[:500])
+        logger.warning("operations are not fused, %s failed: %s", command[0], said[:500])
         return False
     return True
 
@@ -76,8 +82,12 @@ def compilers() -> list[str]:
     return [*shlex.split(os.environ.get("CXX", ""))[:1], "c++", "g++", "clang++"]
 
 
-def _flags() -> list[str]:
-    """By what PyTorch itself uses of this CPU, so that a shared cache serves other machines."""
+def _command() -> list[str] | None:
+    """What compiles `NATIVE`, but for the name of the output; None: there is nothing."""
+    compiler = next(filter(None, map(shutil.which, compilers())), None)
+    if compiler is None or sys.platform != "linux":
+        return None
+    # By what PyTorch itself uses of this CPU, so that a shared cache serves other machines.
     wide = ["-march=x86-64-v4", "-mprefer-vector-width=512"]
     if getattr(torch.cpu, "_is_vnni_supported", bool)():
         wide.append("-mavx512vnni")
@@ -85,20 +95,28 @@ def _flags() -> list[str]:
     level = levels.get(torch.backends.cpu.get_cpu_capability(), [])
     folder = Path(torch.__file__).parent
     return [
+        *(compiler, *sorted(file.name for file in NATIVE.glob("*.cpp"))),
         *("-std=c++20", "-O3", *level, "-fno-math-errno", "-Wno-psabi", "-fopenmp"),
         *("-shared", "-fPIC", f"-I{folder / 'include'}", f"-L{folder / 'lib'}"),
         *("-lc10", "-ltorch_cpu"),
     ]
 
 
+def _file(command: list[str]) -> Path:
+    """Where the library of these very sources, PyTorch and flags is kept."""
+    texts = [file.read_text() for file in sorted(NATIVE.iterdir())]
+    name = mark(*texts, torch.__version__, platform.machine(), *command)
+    return cache_home() / "fused" / f"{name}.so"
+
+
 def compile_(command: list[str], file: Path) -> None:
     """Make `file`, whole or not at all."""
-    logger.info("compiling fused operations, once for this machine")
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_suffix(f".{os.getpid()}.partial")
     try:
         subprocess.run(
-            [command[0], *map(str, SOURCES), *command[1:], "-o", str(unfinished)],
+            [*command, "-o", str(unfinished)],
+            cwd=NATIVE,
             check=True,
             capture_output=True,
             text=True,

@@ -14,7 +14,7 @@ GROUP = 32
 
 
 class VNNIInt4Linear(PackedLinear):
-    """int4 weights in groups of 32 along the input; activations int8, a scale per row (`int4.cpp`).
+    """int4 weights in groups of 32 inputs; activations int8, a scale per row (`native/int4.cpp`).
 
     Rows of prompts cost no more than in int8, and a block of three no more than one.
     """

@@ -14,11 +14,11 @@ from antiphon.models import fused
 from antiphon.models.packed_linear import TINY, PackedLinear, fbgemm
 
 WIDE, DEEP = 64, 4
-"""Outputs and inputs of the pieces in which `int8.cpp` reads a weight."""
+"""Outputs and inputs of the pieces in which `native/int8.cpp` reads a weight."""
 
 
 class VNNIInt8Linear(PackedLinear):
-    """int8 weights, one scale per output; activations int8, one scale per row (`int8.cpp`).
+    """int8 weights, one scale per output; activations int8, one scale per row (`native/int8.cpp`).
 
     A block of six rows costs little more than one, and reading it from disk is mapping a file.
     """

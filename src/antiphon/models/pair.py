@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from antiphon.errors import UserError
-from antiphon.models import linear, packed, source
+from antiphon.models import fused, linear, packed, source
 from antiphon.models.base import Extension, LoadedModel
 from antiphon.models.budget import budget
 from antiphon.models.compiled.graphed import GraphedModel
@@ -161,6 +161,8 @@ def load_pair(
     known = load_profile(profile, mark) if profile is not None else None
     real_tokens = len(found.tokenizer)
 
+    if options.torch_device.type == "cpu":
+        fused.announce(say)
     precisions = [options.precision(quant) for quant in (options.target_quant, options.draft_quant)]
     budget([found, found_draft], precisions, options.slots, options.torch_device, say)
     big = load_model(found, options.precision(options.target_quant), options, real_tokens, say)
