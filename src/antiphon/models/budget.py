@@ -10,7 +10,7 @@ import torch
 
 from antiphon.errors import UserError
 from antiphon.models.hf import head_size, key_heads
-from antiphon.models.packed import KEPT
+from antiphon.models.packed import QUANTISED
 from antiphon.models.source import Source
 
 
@@ -52,7 +52,7 @@ def estimate(found: Source, precision: str, slots: int) -> tuple[int, int]:
     counts = found.parameters()
     config = found.config.get_text_config()
     width = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "int4": 0.625}
-    rest = 4 if precision in ("float32", "float16") or precision in KEPT else 2
+    rest = 4 if precision in ("float32", "float16") or precision in QUANTISED else 2
     one = 2 * config.num_hidden_layers * key_heads(config) * head_size(config) * rest
     cache = one * slots
     return int(counts["linear"] * width[precision] + counts["other"] * rest), cache

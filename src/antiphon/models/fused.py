@@ -89,17 +89,26 @@ def _command() -> list[str] | None:
         return None
     # By what PyTorch itself uses of this CPU, so that a shared cache serves other machines.
     wide = ["-march=x86-64-v4", "-mprefer-vector-width=512"]
-    if getattr(torch.cpu, "_is_vnni_supported", bool)():
+    if _capable("avx512_vnni"):
         wide.append("-mavx512vnni")
+    # With tiles (AMX) oneDNN's kernel is the better one.
+    if _capable("avx512_bf16") and not _capable("amx_tile"):
+        wide.append("-mavx512bf16")
     levels = {"AVX512": wide, "AVX2": ["-march=x86-64-v3"]}
     level = levels.get(torch.backends.cpu.get_cpu_capability(), [])
     folder = Path(torch.__file__).parent
     return [
         *(compiler, *sorted(file.name for file in NATIVE.glob("*.cpp"))),
         *("-std=c++20", "-O3", *level, "-fno-math-errno", "-Wno-psabi", "-fopenmp"),
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *("-shared", "-fPIC", f"-I{folder / 'include'}", f"-L{folder / 'lib'}"),
         *("-lc10", "-ltorch_cpu"),
     ]
+
+
+def _capable(instructions: str) -> bool:
+    known: Callable[[], dict[str, Any]] = getattr(torch.cpu, "get_capabilities", dict)
+    return bool(known().get(instructions, False))
 
 
 def _file(command: list[str]) -> Path:

@@ -14,7 +14,7 @@ from torch import nn
 
 from antiphon.models import fused
 from antiphon.models.int4 import Int4Linear, VNNIInt4Linear
-from antiphon.models.int8 import Int8Linear, VNNIInt8Linear
+from antiphon.models.int8 import WIDE, Int8Linear, VNNIInt8Linear
 from antiphon.models.packed_linear import PackedLinear, cast, fbgemm
 
 _ROWS_HINT = 16
@@ -64,6 +64,23 @@ class BFloat16Linear(Float32Linear):
     compute_dtype = torch.bfloat16
 
 
+class NativeBFloat16Linear(PackedLinear):
+    """bfloat16 through our own kernel (`native/bf16.cpp`): rows are independent bit for bit."""
+
+    compute_dtype = torch.bfloat16
+
+    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
+        if weight.shape[1] % 2:
+            raise ValueError(f"bfloat16 needs an even number of inputs, not {weight.shape[1]}")
+        padded = nn.functional.pad(weight.bfloat16(), (0, 0, 0, -weight.shape[0] % WIDE))
+        blocks = padded.unflatten(0, (-1, WIDE)).unflatten(2, (-1, 2)).transpose(1, 2)
+        return blocks.contiguous(), 2 * padded.numel()
+
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.ops.antiphon.bf16(rows, self.packed, self.bias, self.out_features)
+        return out
+
+
 class Float16Linear(PackedLinear):
     """float16 weights, float32 activations and sums, through FBGEMM; any AVX2 CPU."""
 
@@ -87,12 +104,15 @@ KERNELS: dict[str, type[PackedLinear]] = {
 """Precision name -> packed linear."""
 
 
-FASTER: dict[str, type[PackedLinear]] = {"int8": VNNIInt8Linear, "int4": VNNIInt4Linear}
-"""What takes their place where `models.fused` has an operation of that name."""
+FASTER: dict[str, tuple[str, type[PackedLinear]]] = {
+    "bfloat16": ("bf16", NativeBFloat16Linear),
+    "int8": ("int8", VNNIInt8Linear),
+    "int4": ("int4", VNNIInt4Linear),
+}
+"""What takes their place where `models.fused` has that operation."""
 
 
 def kernel(precision: str) -> type[PackedLinear]:
     """The packed linear of a key of `KERNELS` that is the fastest on this CPU."""
-    if precision in FASTER and fused.has(precision):
-        return FASTER[precision]
-    return KERNELS[precision]
+    operation, faster = FASTER.get(precision, ("", PackedLinear))
+    return faster if operation and fused.has(operation) else KERNELS[precision]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from antiphon.errors import UserError
-from antiphon.models.kernels import KERNELS, BFloat16Linear, PlainLinear, kernel
+from antiphon.models.kernels import KERNELS, PlainLinear, kernel
 from antiphon.models.packed_linear import PackedLinear
 
 logger = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ def activation_dtype(precision: str) -> torch.dtype:
     bfloat16 only where the linears are: without its instructions the operations around the
     linears are slower in bfloat16 than in float32.
     """
-    return torch.bfloat16 if _kernel(precision) is BFloat16Linear else torch.float32
+    return _kernel(precision).compute_dtype if precision == "bfloat16" else torch.float32
 
 
 def weight_bytes(module: nn.Module) -> int:

@@ -24,7 +24,7 @@ from antiphon.profile import load as load_profile
 SELF = "self"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ENGINES = ("auto", "eager", "traced", "openvino", "graphed")
-QUANTS = ("none", *packed.KEPT)
+QUANTS = ("none", *packed.QUANTISED)
 
 
 @dataclass(frozen=True, slots=True)
