@@ -8,6 +8,7 @@ import pytest
 from tests.toys import TableModel
 
 from antiphon import costs
+from antiphon.models import fused
 
 
 def test_costs_are_measured_once_per_machine_and_model(
@@ -21,6 +22,10 @@ def test_costs_are_measured_once_per_machine_and_model(
     assert costs.measured(model, "float32") == first
     assert len(model.passes) == passes
     costs.measured(model, "int8")
+    assert len(model.passes) > passes
+    passes = len(model.passes)
+    monkeypatch.setattr(fused, "version", lambda: "of other operations")
+    costs.measured(model, "float32")
     assert len(model.passes) > passes
 
     (profile, *_rest) = (tmp_path / "costs").iterdir()

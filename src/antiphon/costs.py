@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from antiphon.cache import cache_home, mark
+from antiphon.models import fused
 from antiphon.models.base import Extension, LanguageModel
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -107,7 +108,8 @@ def measured(
         fresh: measure again even if the profile has them.
         say: is told before a measurement, which takes a while on a large model.
     """
-    path = _profile_folder() / f"{_fingerprint(model.name, key)}.json"
+    mine = _fingerprint(model.name, key, fused.version())
+    path = _profile_folder() / f"{mine}.json"
     if not fresh:
         try:
             stored = json.loads(path.read_text())

@@ -57,6 +57,12 @@ def announce(say: Callable[[str], None]) -> None:
         say("compiling fused operations, once for this machine (half a minute)")
 
 
+def version() -> str:
+    """Another word for every other state of these operations: what they speed up is measured."""
+    command = _command()
+    return _file(command).stem if command and ready() else "plain"
+
+
 @cache
 def loaded() -> bool:
     """Load the compiled operations, after compiling them if need be; False: it cannot be done."""
