@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from antiphon.models.int8 import DEEP, WIDE
-from antiphon.models.packed_linear import TINY, PackedLinear
+from antiphon.models.int8 import DEEP
+from antiphon.models.packed_linear import TINY, WIDE, PackedLinear
 
 GROUP = 32
 

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from antiphon.models import fused
-from antiphon.models.packed_linear import TINY, PackedLinear, fbgemm
+from antiphon.models.packed_linear import TINY, WIDE, PackedLinear, fbgemm, in_blocks
 
-WIDE, DEEP = 64, 4
-"""Outputs and inputs of the pieces in which `native/int8.cpp` reads a weight."""
+DEEP = 4
+"""Inputs whose products one instruction adds up."""
 
 
 class VNNIInt8Linear(PackedLinear):
@@ -25,14 +25,14 @@ class VNNIInt8Linear(PackedLinear):
 
     def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
         weight = weight.float()
-        outputs, inputs = weight.shape
         scales = (weight.abs().amax(1) / 127).clamp_min(TINY)
         values = (weight / scales[:, None]).round().to(torch.int8)
-        values = nn.functional.pad(values, (0, -inputs % DEEP, 0, -outputs % WIDE))
         offsets = -128 * values.sum(1, dtype=torch.int32)  # Activations are shifted by 128.
-        blocks = values.unflatten(0, (-1, WIDE)).unflatten(2, (-1, DEEP)).transpose(1, 2)
-        scales = nn.functional.pad(scales, (0, -outputs % WIDE))
-        return (blocks.contiguous(), offsets, scales), values.numel() + 8 * len(scales)
+        blocks = in_blocks(values, DEEP)
+        scales, offsets = (
+            nn.functional.pad(each, (0, -len(weight) % WIDE)) for each in (scales, offsets)
+        )
+        return (blocks, offsets, scales), blocks.numel() + 8 * len(scales)
 
     def multiply(self, rows: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = torch.ops.antiphon.int8(

@@ -14,8 +14,8 @@ from torch import nn
 
 from antiphon.models import fused
 from antiphon.models.int4 import Int4Linear, VNNIInt4Linear
-from antiphon.models.int8 import WIDE, Int8Linear, VNNIInt8Linear
-from antiphon.models.packed_linear import PackedLinear, cast, fbgemm
+from antiphon.models.int8 import Int8Linear, VNNIInt8Linear
+from antiphon.models.packed_linear import PackedLinear, cast, fbgemm, in_blocks
 
 _ROWS_HINT = 16
 
@@ -64,17 +64,27 @@ class BFloat16Linear(Float32Linear):
     compute_dtype = torch.bfloat16
 
 
-class NativeBFloat16Linear(PackedLinear):
-    """bfloat16 through our own kernel (`native/bf16.cpp`): rows are independent bit for bit."""
+class BlockFloat32Linear(PackedLinear):
+    """float32 through our own kernel (`native/floats.cpp`): rows are independent bit for bit."""
+
+    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
+        blocks = in_blocks(weight.to(self.compute_dtype), 4 // self.compute_dtype.itemsize)
+        return blocks, blocks.numel() * self.compute_dtype.itemsize
+
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.ops.antiphon.f32(rows, self.packed, self.bias, self.out_features)
+        return out
+
+
+class BlockBFloat16Linear(BlockFloat32Linear):
+    """The same in bfloat16, added up in float32."""
 
     compute_dtype = torch.bfloat16
 
     def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
         if weight.shape[1] % 2:
             raise ValueError(f"bfloat16 needs an even number of inputs, not {weight.shape[1]}")
-        padded = nn.functional.pad(weight.bfloat16(), (0, 0, 0, -weight.shape[0] % WIDE))
-        blocks = padded.unflatten(0, (-1, WIDE)).unflatten(2, (-1, 2)).transpose(1, 2)
-        return blocks.contiguous(), 2 * padded.numel()
+        return super().pack(weight)
 
     def multiply(self, rows: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = torch.ops.antiphon.bf16(rows, self.packed, self.bias, self.out_features)
@@ -105,7 +115,8 @@ KERNELS: dict[str, type[PackedLinear]] = {
 
 
 FASTER: dict[str, tuple[str, type[PackedLinear]]] = {
-    "bfloat16": ("bf16", NativeBFloat16Linear),
+    "float32": ("f32", BlockFloat32Linear),
+    "bfloat16": ("bf16", BlockBFloat16Linear),
     "int8": ("int8", VNNIInt8Linear),
     "int4": ("int4", VNNIInt4Linear),
 }

@@ -17,6 +17,8 @@ import torch
 from torch import nn
 
 TINY = 1e-12
+WIDE = 64
+"""Outputs whose weights lie together for our own kernels (`native/blocks.h`)."""
 
 
 def cast(dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
@@ -62,6 +64,14 @@ class PackedLinear(nn.Module):
         if rows.shape[0] == 0:
             return x.new_empty((*x.shape[:-1], self.out_features))
         return cast(x.dtype, self.multiply(rows)).view(*x.shape[:-1], self.out_features)
+
+
+def in_blocks(weight: torch.Tensor, deep: int) -> torch.Tensor:
+    """``[out, in]`` to ``[out / 64, in / deep, 64, deep]``, zeros where there is no more of it."""
+    outputs, inputs = weight.shape
+    padded = nn.functional.pad(weight, (0, -inputs % deep, 0, -outputs % WIDE))
+    blocks: torch.Tensor = padded.unflatten(0, (-1, WIDE)).unflatten(2, (-1, deep))
+    return blocks.transpose(1, 2).contiguous()
 
 
 @contextmanager

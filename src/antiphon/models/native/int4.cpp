@@ -10,7 +10,6 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include <cstring>
 #include <optional>
 
 #include "rows.h"
@@ -20,18 +19,18 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t GROUP = 32;
-constexpr int64_t ROWS = 3;              // That share the loading of a weight.
-constexpr int64_t PAIRS = GROUP / DEEP / 2;  // Two steps' codes share a byte.
+constexpr int64_t FEW = 3;                   // Rows that share the loading of a weight.
+constexpr int64_t PAIRS = GROUP / UNIT / 2;  // Two steps' codes share a byte.
 
 inline __m512 wide(const at::BFloat16* from) {
   return _mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)from)), 16));
 }
 
-// `R` rows [R, stride] times one block: codes [groups, PAIRS, WIDE, DEEP], scales and lows [groups,
+// `R` rows [R, stride] times one block: codes [groups, PAIRS, WIDE, UNIT], scales and lows [groups,
 // WIDE]. totals: sums of each row's groups [R, groups]. To sums [R][4 vectors].
 template <int64_t R>
-void multiply(const uint8_t* x, int64_t stride, const float* totals, const uint8_t* codes,
+void multiply4(const uint8_t* x, int64_t stride, const float* totals, const uint8_t* codes,
               const at::BFloat16* scales, const at::BFloat16* lows, int64_t groups, __m512* out) {
   const __m512i low_half = _mm512_set1_epi8(15);
   __m512 sums[R][4];
@@ -45,7 +44,7 @@ void multiply(const uint8_t* x, int64_t stride, const float* totals, const uint8
       __m512i a[R], b[R];
       EACH for (int64_t r = 0; r < R; ++r) {
         int32_t four[2];
-        std::memcpy(four, x + r * stride + (g * PAIRS + p) * 2 * DEEP, 2 * DEEP);
+        std::memcpy(four, x + r * stride + (g * PAIRS + p) * 2 * UNIT, 2 * UNIT);
         a[r] = _mm512_set1_epi32(four[0]);
         b[r] = _mm512_set1_epi32(four[1]);
       }
@@ -72,7 +71,7 @@ void multiply(const uint8_t* x, int64_t stride, const float* totals, const uint8
     EACH for (int64_t i = 0; i < 4; ++i) out[r * 4 + i] = sums[r][i];
 }
 
-constexpr decltype(&multiply<1>) MULTIPLY[ROWS] = {multiply<1>, multiply<2>, multiply<3>};
+constexpr decltype(&multiply4<1>) MULTIPLY[FEW] = {multiply4<1>, multiply4<2>, multiply4<3>};
 
 // x [R, K] in float32 times a weight whose codes are packed as [N / 64, K / 8, 64, 4], input k in the
 // lower halves of bytes and input k + 4 in the upper ones, to [R, N].
@@ -99,9 +98,9 @@ Tensor int4(const Tensor& given, const Tensor& codes, const Tensor& scales, cons
   const int64_t grain = std::max<int64_t>(1, GRAIN / (WIDE * K * std::max<int64_t>(1, R)));
   at::parallel_for(0, codes.size(0), grain, [&](int64_t a, int64_t z) {
     for (int64_t b = a; b < z; ++b) {
-      __m512 sums[ROWS * 4];
-      for (int64_t row = 0; row < R; row += ROWS) {
-        const int64_t some = std::min(ROWS, R - row);
+      __m512 sums[FEW * 4];
+      for (int64_t row = 0; row < R; row += FEW) {
+        const int64_t some = std::min(FEW, R - row);
         MULTIPLY[some - 1](rows.values.data() + row * K, K, totals.data() + row * groups,
                            code + b * K / 2 * WIDE, scale + b * groups * WIDE,
                            low + b * groups * WIDE, groups, sums);

@@ -1,25 +1,11 @@
-// Rows of activations in 8 bits, one scale per row; for the kernels with AVX-512 VNNI.
+// Rows of activations in 8 bits, one scale per row.
 #pragma once
 
-#include <ATen/Parallel.h>
-#include <immintrin.h>
-
-#include <algorithm>
-#include <cstdint>
 #include <vector>
 
+#include "blocks.h"
+
 namespace {
-
-constexpr int64_t WIDE = 64;  // Outputs whose weights lie together.
-constexpr int64_t DEEP = 4;   // Inputs whose products one instruction adds up.
-constexpr int64_t GRAIN = 1 << 18;  // Products below which a second thread costs more than it helps.
-
-// Unrolled early, or the sums would live in memory.
-#define EACH _Pragma("GCC unroll 8")
-
-inline __mmask16 first(int64_t count) {
-  return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
-}
 
 // Rows [R, padded], shifted by `shift`, and the size of a step in each.
 struct Rows {
@@ -51,13 +37,6 @@ inline Rows quantised(const float* x, int64_t R, int64_t K, int64_t padded, floa
     }
   });
   return rows;
-}
-
-// Adds a bias [N] and stores 16 outputs from `n` on, as many as there are.
-inline void finish(float* row, __m512 y, const float* bias, int64_t n, int64_t N) {
-  const __mmask16 there = first(N - n);
-  if (bias) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(there, bias + n));
-  _mm512_mask_storeu_ps(row + n, there, y);
 }
 
 }  // namespace
