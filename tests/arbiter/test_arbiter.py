@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +19,7 @@ from antiphon.arbiter.features import NAMES, features
 from antiphon.arbiter.mine import Branch, Mined, Miner
 from antiphon.arbiter.policy import Policy, load
 from antiphon.checkpoint import bind, packed, unpacked
-from antiphon.cli.train import train_problems
+from antiphon.cli.train import curves, train_problems
 from antiphon.errors import UserError
 from antiphon.eval.prompting import Prompting
 from antiphon.eval.task import Problem
@@ -344,3 +346,31 @@ def test_a_trained_arbiter_decodes(tmp_path: Path) -> None:
     exact = engine.generate(prompts, params, Speculative())
     # The untrained policy's chance is 0.08 everywhere: it keeps nothing.
     assert [r.token_ids for (r,) in found] == [r.token_ids for (r,) in exact]
+
+
+def test_curves_of_a_reinforcement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[str, float, int]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str) -> None:
+            assert folder == str(tmp_path)
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            drawn.append((name, value, step))
+
+        def flush(self) -> None:
+            pass
+
+    board = types.ModuleType("torch.utils.tensorboard")
+    board.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+    curves(tmp_path)(reinforce.Update(7, 0.5, 0.4, 3.0, 0.2, None))
+    assert drawn == [
+        ("reward", 0.5, 7),
+        ("right", 0.4, 7),
+        ("tokens_per_pass", 3.0, 7),
+        ("kept", 0.2, 7),
+    ]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(UserError, match="pip install tensorboard"):
+        curves(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,6 +69,9 @@ def train_arbiter(
     gamma: Annotated[int, typer.Option(help="Draft tokens per round.")] = 4,
     batch: Annotated[int, typer.Option(help="Requests at once.")] = 16,
     seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
+    tensorboard: Annotated[
+        bool, typer.Option(help="Curves of the reinforcement, too, in OUT/reinforce.")
+    ] = False,
     target: opt.Target = None,
     draft: opt.Draft = None,
     device: opt.Device = "auto",
@@ -103,6 +107,7 @@ def train_arbiter(
     lessons = reinforcing.Recipe(
         steps=steps, rollouts=rollouts, rate=rate, speed=speed, gamma=gamma, seed=seed
     )
+    draw = curves(out / "reinforce") if tensorboard else None
     pair = opt.load(
         target, draft, device, dtype, target_quant, draft_quant, threads, None, engine, head
     )
@@ -114,8 +119,29 @@ def train_arbiter(
     if "warm" in wanted:
         _warm(recipe, states, pair, out, console)
     if "reinforce" in wanted:
-        _reinforce(lessons, miner, pair, problems, out, console)
+        _reinforce(lessons, miner, pair, problems, out, console, draw)
     typer.echo(json.dumps({"arbiter": str(out), "stages": wanted}))
+
+
+def curves(folder: Path) -> Callable[[reinforcing.Update], None]:
+    """Draws what each update saw with TensorBoard, which must be installed.
+
+    Raises:
+        UserError: where it is not.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("--tensorboard needs tensorboard: pip install tensorboard") from None
+    writer: Any = SummaryWriter(str(folder))
+
+    def draw(update: reinforcing.Update) -> None:
+        for name, value in asdict(update).items():
+            if name != "step" and value is not None:
+                writer.add_scalar(name, value, update.step)
+        writer.flush()
+
+    return draw
 
 
 def train_problems(task: Task, data: Path | None, limit: int) -> list[Problem]:
@@ -188,6 +214,7 @@ def _reinforce(
     problems: list[Problem],
     out: Path,
     console: Console,
+    draw: Callable[[reinforcing.Update], None] | None,
 ) -> None:
     policy = load(out / "warm", pair.fingerprint).train()
     size = max(len(problems) // warm.HELD_OUT, 1)
@@ -198,6 +225,8 @@ def _reinforce(
         record: dict[str, Any] = asdict(update)
         with log.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(record) + "\n")
+        if draw is not None:
+            draw(update)
         if update.validation is not None:
             console.print(
                 f"update {update.step + 1}: right {update.right:.1%}, "
