@@ -203,7 +203,7 @@ def _rotates(file: Any) -> bool:
 
 def _rotation(function: Callable[..., Any]) -> Callable[..., Any]:
     def rotate(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Any:
-        shaped = len(q) == 1 and q.shape[-1] == cos.shape[-1] and q.stride(-1) == 1
+        shaped = len(q) == 1 and q.shape[-1] == cos.shape[-1] and q.stride(-1) == k.stride(-1) == 1
         if shaped and q.dtype == cos.dtype and q.dtype in DTYPES:
             return torch.ops.antiphon.rotate(q, k, cos, sin)
         return function(q, k, cos, sin)

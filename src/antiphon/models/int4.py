@@ -19,6 +19,8 @@ class VNNIInt4Linear(PackedLinear):
     Rows of prompts cost no more than in int8, and a block of three no more than one.
     """
 
+    kept = True
+
     def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
         codes, scales, lows = _grouped(weight)
         extra = -codes.shape[0] % WIDE
@@ -46,6 +48,7 @@ class Int4Linear(PackedLinear):
     """int4 weights in groups of 32 along the input, bfloat16 activations."""
 
     compute_dtype = torch.bfloat16
+    kept = True
 
     def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
         if len(weight) % 16:

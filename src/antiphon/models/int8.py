@@ -23,6 +23,8 @@ class VNNIInt8Linear(PackedLinear):
     A block of six rows costs little more than one, and reading it from disk is mapping a file.
     """
 
+    kept = True
+
     def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
         weight = weight.float()
         scales = (weight.abs().amax(1) / 127).clamp_min(TINY)
@@ -50,6 +52,8 @@ class Int8Linear(PackedLinear):
     of one sign may add up to 128: the scale of an output is set by its largest such pair, which
     costs less precision than 7-bit weights would, and none that could be measured.
     """
+
+    kept = True
 
     def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
         weight = weight.float()

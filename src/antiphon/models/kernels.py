@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from antiphon.errors import UserError
 from antiphon.models import fused
 from antiphon.models.int4 import Int4Linear, VNNIInt4Linear
 from antiphon.models.int8 import Int8Linear, VNNIInt8Linear
@@ -80,6 +81,7 @@ class BlockBFloat16Linear(BlockFloat32Linear):
     """The same in bfloat16, added up in float32."""
 
     compute_dtype = torch.bfloat16
+    kept = True
 
     def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
         if weight.shape[1] % 2:
@@ -124,6 +126,12 @@ FASTER: dict[str, tuple[str, type[PackedLinear]]] = {
 
 
 def kernel(precision: str) -> type[PackedLinear]:
-    """The packed linear of a key of `KERNELS` that is the fastest on this CPU."""
+    """The packed linear of a key of `KERNELS` that is the fastest on this CPU.
+
+    Raises:
+        UserError: for another precision.
+    """
+    if precision not in KERNELS:
+        raise UserError(f"precision is {precision!r}: choose {', '.join(KERNELS)}")
     operation, faster = FASTER.get(precision, ("", PackedLinear))
     return faster if operation and fused.has(operation) else KERNELS[precision]

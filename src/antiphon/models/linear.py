@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from antiphon.errors import UserError
-from antiphon.models.kernels import KERNELS, PlainLinear, kernel
+from antiphon.models.kernels import PlainLinear, kernel
 from antiphon.models.packed_linear import PackedLinear
 
 logger = logging.getLogger(__name__)
@@ -125,7 +124,7 @@ def prepare_linears(module: nn.Module, precision: str, smallest: int | None = No
     Raises:
         UserError: for another precision.
     """
-    packing = _kernel(precision)
+    packing = kernel(precision)
     least = packing.smallest if smallest is None else smallest
     report = Report()
     # Parents alone are held, and each child only while it is packed: a list of all modules
@@ -165,7 +164,8 @@ def activation_dtype(precision: str) -> torch.dtype:
     bfloat16 only where the linears are: without its instructions the operations around the
     linears are slower in bfloat16 than in float32.
     """
-    return _kernel(precision).compute_dtype if precision == "bfloat16" else torch.float32
+    compute = kernel(precision).compute_dtype
+    return compute if precision == "bfloat16" else torch.float32
 
 
 def weight_bytes(module: nn.Module) -> int:
@@ -173,9 +173,3 @@ def weight_bytes(module: nn.Module) -> int:
     parameters = {id(p): p.numel() * p.element_size() for p in module.parameters()}
     packed = sum(m.packed_bytes for m in module.modules() if isinstance(m, PackedLinear))
     return sum(parameters.values()) + packed
-
-
-def _kernel(precision: str) -> type[PackedLinear]:
-    if precision not in KERNELS:
-        raise UserError(f"precision is {precision!r}: choose {', '.join(KERNELS)}")
-    return kernel(precision)

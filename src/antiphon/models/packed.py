@@ -13,12 +13,10 @@ import torch
 from antiphon.cache import cache_home
 from antiphon.models import linear, source
 from antiphon.models.int8 import read_together
-from antiphon.models.kernels import BFloat16Linear, kernel
+from antiphon.models.kernels import kernel
 from antiphon.models.source import Source
 
 QUANTISED = ("int8", "int4")
-KEPT = (*QUANTISED, "bfloat16")
-"""Precisions whose packed form can be stored."""
 SMALLEST = 2**26
 """Models with fewer parameters are packed as fast as they are read."""
 FORMAT = 2
@@ -52,19 +50,13 @@ def prepared(
 
 
 def stored(found: Source, precision: str) -> Path | None:
-    """The file that holds, or would hold, the packed model; None: it is not kept.
-
-    oneDNN's weights cannot be stored, and small models are packed as fast as read.
-    """
-    if (
-        precision not in KEPT
-        or kernel(precision) is BFloat16Linear
-        or sum(found.parameters().values()) < SMALLEST
-    ):
+    """The file that holds, or would hold, the packed model; None: it is not kept."""
+    form = kernel(precision)
+    if not form.kept or sum(found.parameters().values()) < SMALLEST:
         return None
     versions = [f"{name} {version(name)}" for name in ("torch", "transformers")]
-    form = kernel(precision).__name__
-    return cache_home() / "packed" / f"{found.mark(precision, form, FORMAT, *versions)}.pt"
+    name = found.mark(precision, form.__name__, FORMAT, *versions)
+    return cache_home() / "packed" / f"{name}.pt"
 
 
 def _keep(module: Any, file: Path) -> None:

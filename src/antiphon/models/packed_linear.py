@@ -1,9 +1,9 @@
 """What every packed linear is: a weight in some kernel's layout, and rows that stay independent.
 
 A row's result does not depend on the other rows of the batch, since a token's logits must not
-change with the length of the block or the requests beside it. int8 and int4 are independent bit for
-bit; the float kernels choose an order of summation by the number of rows, which moves the last
-bits.
+change with the length of the block or the requests beside it. int8, int4 and our own float kernels
+are independent bit for bit; the others choose an order of summation by the number of rows, which
+moves the last bits.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ class PackedLinear(nn.Module):
     Attributes:
         compute_dtype: what the kernel takes and gives.
         smallest: weights with fewer elements are faster as plain linears.
+        kept: its packed form can be stored, and is worth it (`models.packed`).
         packed_bytes: what the weight takes, scales included, bias excluded.
     """
 
     compute_dtype: ClassVar[torch.dtype] = torch.float32
     smallest: ClassVar[int] = 0
+    kept: ClassVar[bool] = False
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()

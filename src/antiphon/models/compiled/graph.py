@@ -112,11 +112,9 @@ def attention(
     U = mask.shape[2] - Q
     scale = D**-0.5 if scaling is None else scaling
     if tracing.own is not None:
-        out = torch.ops.antiphon.attend(
-            *(query, key, value, old_keys, old_values, tracing.own),
-            *(*tracing.sight(sliding_window), scale, softcap or 0.0),
-        )
-        return out, None
+        seen, bounds = tracing.sight(sliding_window)
+        given = query, key, value, old_keys, old_values, tracing.own, seen, bounds
+        return torch.ops.antiphon.attend(*given, scale, softcap or 0.0), None
 
     def padded(new: torch.Tensor) -> torch.Tensor:  # [H, T, D] -> [H, B, Q, D]
         if tracing.single:
@@ -166,10 +164,9 @@ def attention(
 class TreeForward(torch.nn.Module):
     """The function that is traced.
 
-    ``(tokens, positions, rows, slots, source, real, masks..., past...)`` to four outputs.
-
-    Outputs: logits ``[R, V]``, hidden states before the head ``[R, W]``, new keys and values
-    ``[2 L, H, T, D]``, and the queries of the last layers ``[WATCHED, Hq, T, D]``.
+    ``(tokens, positions, rows, slots, source, real, masks..., past...)`` to outputs: logits
+    ``[R, V]``, hidden states before the head ``[R, W]``, new keys and values ``[2 L, H, T, D]``
+    unless it `writes`, and the queries of the last layers ``[WATCHED, Hq, T, D]``.
 
     Attributes:
         fused: use PyTorch's fused attention, where the model's allows it.
@@ -247,14 +244,7 @@ def traceable(module: Any, fused: bool, writes: bool = False) -> Traceable:
     heads, size = key_heads(config), head_size(config)
     T, U, N = 3, 7, 16
     with module.device:
-        small = (
-            torch.ones((1, T), dtype=torch.int64),
-            torch.arange(U, U + T)[None],
-            torch.arange(T),
-            torch.arange(U + T if writes else U),
-            torch.arange(U, U + T) if writes else torch.arange(T),
-            torch.arange(T),
-        )
+        small = small_inputs(torch.ones((1, T), dtype=torch.int64), U, writes)
         mask = torch.zeros(1, T, U + T)
         dtype = module.get_input_embeddings().weight.dtype
         past = [
@@ -267,6 +257,14 @@ def traceable(module: Any, fused: bool, writes: bool = False) -> Traceable:
     layers = tuple(forward.layers[index] for index in sorted(forward.layers))
     example = (*small, *[mask for _ in forward.windows], *past)
     return Traceable(forward, example, layers, heads, size)
+
+
+def small_inputs(tokens: torch.Tensor, past: int, writes: bool) -> tuple[torch.Tensor, ...]:
+    """What comes before the masks: tokens ``[1, T]`` of one tree that has `past` slots."""
+    new = torch.arange(tokens.shape[1])
+    own = past + new
+    slots, source = (torch.arange(past + len(new)), own) if writes else (torch.arange(past), new)
+    return tokens, own[None], new, slots, source, new
 
 
 def windows_of(layers: Iterable[Layer]) -> tuple[int | None, ...]:

@@ -159,9 +159,7 @@ class Inputs:
 def lay(pieces: Sequence[Piece], windows: Sequence[int | None], step: int = STEP) -> Inputs:
     """Lay out one pass; ``U`` is a multiple of `step`."""
     B, Q = len(pieces), max(piece.count for piece in pieces)
-    U = -(-max(piece.past for piece in pieces) // step) * step
-    if step > 1:
-        U = max(U, step)
+    U = max(step, -(-max(piece.past for piece in pieces) // step) * step)
     slots = np.zeros((B, U), dtype=np.int64)
     source = np.zeros((B, Q), dtype=np.int64)
     tokens: list[int] = []

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from antiphon.models import fused, source
-from antiphon.models.compiled.graph import NAME, Traceable, TreeForward, traceable
+from antiphon.models.compiled.graph import NAME, Traceable, TreeForward, small_inputs, traceable
 from antiphon.models.compiled.layout import Inputs
 from antiphon.models.compiled.model import GraphModel
 from antiphon.models.compiled.slots import SlotPool
@@ -102,14 +102,8 @@ def _check(forward: TreeForward, graph: Any, ready: Traceable) -> None:
     T, U = 5, 11
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, 50, (1, T), generator=generator)
-    writes = forward.writes
     inputs = (
-        tokens,
-        torch.arange(U, U + T)[None],
-        torch.arange(T),
-        torch.arange(U + T if writes else U),
-        torch.arange(U, U + T) if writes else torch.arange(T),
-        torch.arange(T),
+        *small_inputs(tokens, U, forward.writes),
         *[torch.zeros(1, T, U + T) for _ in range(masks)],
         *[
             torch.randn(past.shape, generator=generator).to(past)

@@ -27,6 +27,11 @@ inline __mmask16 first(int64_t count) {
   return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
 }
 
+// 16 numbers in bfloat16 as floats.
+inline __m512 widened(__m256i x) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+
 // `R` rows, `stride` bytes apart, times one block of weights, `steps` times 64 outputs of 4 bytes;
 // onto sums that begin as `start`. Kind says what a sum is and how a product is added to it.
 template <class Kind, int64_t R>

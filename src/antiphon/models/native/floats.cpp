@@ -66,11 +66,8 @@ Tensor bf16(const Tensor& given, const Tensor& weight, const std::optional<Tenso
   linear<Halves>(x.const_data_ptr<BFloat16>(), steps * UNIT, R, weight.const_data_ptr<BFloat16>(),
                  weight.size(0), steps, zeros, [&](int64_t row, int64_t n, __m512 sum) {
                    const __mmask16 there = first(N - n);
-                   if (more) {
-                     const __m256i half = _mm256_maskz_loadu_epi16(there, more + n);
-                     sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_slli_epi32(
-                                                  _mm512_cvtepu16_epi32(half), 16)));
-                   }
+                   if (more)
+                     sum = _mm512_add_ps(sum, widened(_mm256_maskz_loadu_epi16(there, more + n)));
                    _mm256_mask_storeu_epi16(to + row * N + n, there,
                                             (__m256i)_mm512_cvtneps_pbh(sum));
                  });

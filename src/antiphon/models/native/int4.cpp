@@ -1,6 +1,6 @@
 // A linear over 4-bit weights in groups and 8-bit activations, for CPUs with AVX-512 VNNI.
 //
-// See `int8.cpp`. Here a weight is low + code * scale, with one low and one scale for 32 inputs of an
+// Rows meet weights as in `blocks.h`. Here a weight is low + code * scale, with one low and one scale for 32 inputs of an
 // output: the products of codes are summed up in whole numbers group by group, and groups in floats,
 // in order, so that a row's result is the same in every pass.
 
@@ -23,8 +23,7 @@ constexpr int64_t FEW = 3;                   // Rows that share the loading of a
 constexpr int64_t PAIRS = GROUP / UNIT / 2;  // Two steps' codes share a byte.
 
 inline __m512 wide(const at::BFloat16* from) {
-  return _mm512_castsi512_ps(
-      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)from)), 16));
+  return widened(_mm256_loadu_si256((const __m256i*)from));
 }
 
 // `R` rows [R, stride] times one block: codes [groups, PAIRS, WIDE, UNIT], scales and lows [groups,
