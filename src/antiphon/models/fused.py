@@ -46,6 +46,14 @@ def has(operation: str) -> bool:
     return ready() and hasattr(torch.ops.antiphon, operation)
 
 
+def blocks() -> tuple[int, int]:
+    """Outputs whose weights lie together for the linears of `native/`, and those of a vector.
+
+    (0, 0) where the CPU has no vectors that they are written for.
+    """
+    return torch.ops.antiphon.blocks() if has("blocks") else (0, 0)
+
+
 def announce(say: Callable[[str], None]) -> None:
     """Tell people what the first `ready` of this machine does, or that it is of no use."""
     command = _command()

@@ -1,4 +1,4 @@
-"""4-bit weights in groups of 32 inputs: our own kernel where the CPU has VNNI, else PyTorch's."""
+"""4-bit weights in groups of 32 inputs: our own kernel with VNNI or AVX2, else PyTorch's."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from antiphon.models import fused
 from antiphon.models.int8 import DEEP
-from antiphon.models.packed_linear import TINY, WIDE, PackedLinear
+from antiphon.models.packed_linear import TINY, PackedLinear
 
 GROUP = 32
 
 
-class VNNIInt4Linear(PackedLinear):
+class BlockInt4Linear(PackedLinear):
     """int4 weights in groups of 32 inputs; activations int8, a scale per row (`native/int4.cpp`).
 
     Rows of prompts cost no more than in int8, and a block of three no more than one.
@@ -23,14 +24,15 @@ class VNNIInt4Linear(PackedLinear):
 
     def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
         codes, scales, lows = _grouped(weight)
-        extra = -codes.shape[0] % WIDE
+        wide, _ = fused.blocks()
+        extra = -codes.shape[0] % wide
         codes = nn.functional.pad(codes.to(torch.uint8), (0, 0, 0, extra))
-        # [N / 64, 64, K / 8, 2, 4]: two steps of four inputs share bytes.
-        steps = codes.unflatten(1, (-1, 2, DEEP)).unflatten(0, (-1, WIDE)).permute(0, 2, 3, 1, 4)
+        # [N / wide, wide, K / 8, 2, 4]: two steps of four inputs share bytes.
+        steps = codes.unflatten(1, (-1, 2, DEEP)).unflatten(0, (-1, wide)).permute(0, 2, 3, 1, 4)
         both = (steps[:, :, 0] | steps[:, :, 1] << 4).contiguous()
         tables = [
             nn.functional.pad(each.bfloat16(), (0, 0, 0, extra))
-            .unflatten(0, (-1, WIDE))
+            .unflatten(0, (-1, wide))
             .transpose(1, 2)
             .contiguous()
             for each in (scales, lows)

@@ -1,4 +1,4 @@
-"""8-bit weights with 8-bit activations: our own kernel where the CPU has VNNI, else FBGEMM's."""
+"""8-bit weights: our own kernels, by the CPU's instructions, or FBGEMM's."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import torch
 from torch import nn
 
 from antiphon.models import fused
-from antiphon.models.packed_linear import TINY, WIDE, PackedLinear, fbgemm, in_blocks
+from antiphon.models.packed_linear import TINY, PackedLinear, fbgemm, in_blocks
 
 DEEP = 4
-"""Inputs whose products one instruction adds up."""
+"""Inputs whose products an instruction of VNNI adds up."""
+MOST = 2**15 - 1
+"""The largest activation in 16 bits."""
 
 
 class VNNIInt8Linear(PackedLinear):
@@ -26,21 +28,51 @@ class VNNIInt8Linear(PackedLinear):
     kept = True
 
     def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
-        weight = weight.float()
-        scales = (weight.abs().amax(1) / 127).clamp_min(TINY)
-        values = (weight / scales[:, None]).round().to(torch.int8)
+        values, scales = _in_bytes(weight)
         offsets = -128 * values.sum(1, dtype=torch.int32)  # Activations are shifted by 128.
         blocks = in_blocks(values, DEEP)
-        scales, offsets = (
-            nn.functional.pad(each, (0, -len(weight) % WIDE)) for each in (scales, offsets)
-        )
-        return (blocks, offsets, scales), blocks.numel() + 8 * len(scales)
+        return (blocks, _padded(offsets), _padded(scales)), blocks.numel() + 8 * len(scales)
 
     def multiply(self, rows: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = torch.ops.antiphon.int8(
             rows, *self.packed, self.bias, self.out_features, TINY
         )
         return out
+
+
+class AVX2Int8Linear(PackedLinear):
+    """int8 weights, one scale per output; activations of up to 16 bits, one scale per row.
+
+    AVX2 multiplies 16-bit numbers as fast as 8-bit ones (`native/int8.cpp`). Sums have 32 bits, so
+    activations get the most steps with which no output can overflow: some 10,000 in real models.
+    """
+
+    kept = True
+
+    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
+        values, scales = _in_bytes(weight)
+        largest = int(values.abs().sum(1, dtype=torch.int64).amax())
+        levels = min(MOST, (2**31 - 1) // max(largest, 1))
+        blocks = in_blocks(values, 2)
+        return (blocks, _padded(scales), levels), blocks.numel() + 4 * len(scales)
+
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.ops.antiphon.int8_by_16(
+            rows, *self.packed, self.bias, self.out_features, TINY
+        )
+        return out
+
+
+def _in_bytes(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A weight ``[out, in]`` in int8, and the scales of its outputs."""
+    weight = weight.float()
+    scales = (weight.abs().amax(1) / 127).clamp_min(TINY)
+    return (weight / scales[:, None]).round().to(torch.int8), scales
+
+
+def _padded(each: torch.Tensor) -> torch.Tensor:
+    """A number for each output of whole blocks."""
+    return nn.functional.pad(each, (0, -len(each) % fused.blocks()[0]))
 
 
 class Int8Linear(PackedLinear):

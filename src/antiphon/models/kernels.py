@@ -14,8 +14,8 @@ from torch import nn
 
 from antiphon.errors import UserError
 from antiphon.models import fused
-from antiphon.models.int4 import Int4Linear, VNNIInt4Linear
-from antiphon.models.int8 import Int8Linear, VNNIInt8Linear
+from antiphon.models.int4 import BlockInt4Linear, Int4Linear
+from antiphon.models.int8 import AVX2Int8Linear, Int8Linear, VNNIInt8Linear
 from antiphon.models.packed_linear import PackedLinear, cast, fbgemm, in_blocks
 
 _ROWS_HINT = 16
@@ -93,6 +93,26 @@ class BlockBFloat16Linear(BlockFloat32Linear):
         return out
 
 
+class WidenedBFloat16Linear(BlockFloat32Linear):
+    """bfloat16 for CPUs without its instructions: widened to float32 as it is loaded."""
+
+    compute_dtype = torch.bfloat16
+    kept = True
+
+    def pack(self, weight: torch.Tensor) -> tuple[Any, int]:
+        _, lanes = fused.blocks()
+        blocks = in_blocks(weight.to(self.compute_dtype), 1)
+        # [N / wide, K, vectors / 2, 2, lanes, 1]: two vectors of outputs share 32-bit lanes.
+        pairs = blocks.unflatten(2, (-1, 2, lanes)).transpose(3, 4).contiguous()
+        return pairs, pairs.numel() * self.compute_dtype.itemsize
+
+    def multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.ops.antiphon.bf16_widened(
+            rows, self.packed, self.bias, self.out_features
+        )
+        return out
+
+
 class Float16Linear(PackedLinear):
     """float16 weights, float32 activations and sums, through FBGEMM; any AVX2 CPU."""
 
@@ -116,13 +136,13 @@ KERNELS: dict[str, type[PackedLinear]] = {
 """Precision name -> packed linear."""
 
 
-FASTER: dict[str, tuple[str, type[PackedLinear]]] = {
-    "float32": ("f32", BlockFloat32Linear),
-    "bfloat16": ("bf16", BlockBFloat16Linear),
-    "int8": ("int8", VNNIInt8Linear),
-    "int4": ("int4", VNNIInt4Linear),
+FASTER: dict[str, dict[str, type[PackedLinear]]] = {
+    "float32": {"f32": BlockFloat32Linear},
+    "bfloat16": {"bf16": BlockBFloat16Linear, "bf16_widened": WidenedBFloat16Linear},
+    "int8": {"int8": VNNIInt8Linear, "int8_by_16": AVX2Int8Linear},
+    "int4": {"int4": BlockInt4Linear},
 }
-"""What takes their place where `models.fused` has that operation."""
+"""What takes their place where `models.fused` has an operation, by its name."""
 
 
 def kernel(precision: str) -> type[PackedLinear]:
@@ -133,5 +153,5 @@ def kernel(precision: str) -> type[PackedLinear]:
     """
     if precision not in KERNELS:
         raise UserError(f"precision is {precision!r}: choose {', '.join(KERNELS)}")
-    operation, faster = FASTER.get(precision, ("", PackedLinear))
-    return faster if operation and fused.has(operation) else KERNELS[precision]
+    faster = FASTER.get(precision, {})
+    return next((faster[name] for name in faster if fused.has(name)), KERNELS[precision])

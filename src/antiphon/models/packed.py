@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from antiphon.cache import cache_home
-from antiphon.models import linear, source
+from antiphon.models import fused, linear, source
 from antiphon.models.int8 import read_together
 from antiphon.models.kernels import kernel
 from antiphon.models.source import Source
@@ -55,7 +55,7 @@ def stored(found: Source, precision: str) -> Path | None:
     if not form.kept or sum(found.parameters().values()) < SMALLEST:
         return None
     versions = [f"{name} {version(name)}" for name in ("torch", "transformers")]
-    name = found.mark(precision, form.__name__, FORMAT, *versions)
+    name = found.mark(precision, form.__name__, fused.blocks(), FORMAT, *versions)
     return cache_home() / "packed" / f"{name}.pt"
 
 

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from antiphon.models import fused
+
 TINY = 1e-12
-WIDE = 64
-"""Outputs whose weights lie together for our own kernels (`native/blocks.h`)."""
 
 
 def cast(dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
@@ -69,10 +69,14 @@ class PackedLinear(nn.Module):
 
 
 def in_blocks(weight: torch.Tensor, deep: int) -> torch.Tensor:
-    """``[out, in]`` to ``[out / 64, in / deep, 64, deep]``, zeros where there is no more of it."""
+    """``[out, in]`` to ``[out / wide, in / deep, wide, deep]``, zeros where there is no more of it.
+
+    wide: the outputs that our own kernels want together (`fused.blocks`).
+    """
+    wide, _ = fused.blocks()
     outputs, inputs = weight.shape
-    padded = nn.functional.pad(weight, (0, -inputs % deep, 0, -outputs % WIDE))
-    blocks: torch.Tensor = padded.unflatten(0, (-1, WIDE)).unflatten(2, (-1, deep))
+    padded = nn.functional.pad(weight, (0, -inputs % deep, 0, -outputs % wide))
+    blocks: torch.Tensor = padded.unflatten(0, (-1, wide)).unflatten(2, (-1, deep))
     return blocks.transpose(1, 2).contiguous()
 
 
