@@ -4,6 +4,10 @@
 // rows a pass has, nor on where the slots are. So a token gets the same bits whether it is read
 // alone, in a block that is being verified, or beside other texts.
 
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -20,9 +24,17 @@ namespace {
 
 using at::Tensor;
 
+#ifdef __AVX512F__
 constexpr int64_t LANES = 16;
+#else
+constexpr int64_t LANES = 8;
+#endif
 constexpr int64_t HEADS = 4;        // Query heads that share the loading of a key or value.
+constexpr int64_t WIDE = LANES / 4;  // Vectors of a value whose sums find room in registers.
 constexpr int64_t GRAIN = 1 << 16;  // Products below which a second thread costs more than it helps.
+
+// Unrolled early, or sums would live in memory.
+#define EACH _Pragma("GCC unroll 4")
 
 typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
@@ -55,6 +67,18 @@ float sum(Floats x) {
   return parts[0];
 }
 
+// The sums of each of HEADS vectors.
+void sums_of(const Floats* x, float* out) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  const __m256 pairs = _mm256_hadd_ps((__m256)x[0], (__m256)x[1]);
+  const __m256 more = _mm256_hadd_ps((__m256)x[2], (__m256)x[3]);
+  const __m256 fours = _mm256_hadd_ps(pairs, more);
+  _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+#else
+  for (int64_t g = 0; g < HEADS; ++g) out[g] = sum(x[g]);
+#endif
+}
+
 // e^x for x <= 0, to a few units in the last place (Cephes' polynomial).
 Floats exponential(Floats x) {
   x = x < -87.0f ? Floats{} - 87.0f : x;
@@ -70,20 +94,19 @@ Floats exponential(Floats x) {
 }
 
 // Scores of `heads` query heads [heads, width] for one key.
-template <typename T>
-void dots(const float* q, int64_t width, int64_t heads, const T* key, int64_t D, float* out,
-          int64_t stride) {
+template <int64_t heads, typename T>
+void dots(const float* q, int64_t width, const T* key, int64_t D, float* out, int64_t stride) {
   Floats sums[HEADS] = {};
+  const auto step = [&](int64_t d, int64_t count) {
+    const Floats k = load(key + d, count);
+    EACH for (int64_t g = 0; g < heads; ++g) sums[g] += load(q + g * width + d) * k;
+  };
   int64_t d = 0;
-  for (; d + LANES <= D; d += LANES) {
-    const Floats k = load(key + d);
-    for (int64_t g = 0; g < heads; ++g) sums[g] += load(q + g * width + d) * k;
-  }
-  if (d < D) {
-    const Floats k = load(key + d, D - d);
-    for (int64_t g = 0; g < heads; ++g) sums[g] += load(q + g * width + d) * k;
-  }
-  for (int64_t g = 0; g < heads; ++g) out[g * stride] = sum(sums[g]);
+  for (; d + LANES <= D; d += LANES) step(d, LANES);
+  if (d < D) step(d, D - d);
+  float found[HEADS];
+  sums_of(sums, found);
+  EACH for (int64_t g = 0; g < heads; ++g) out[g * stride] = found[g];
 }
 
 // Scores [n] to weights that sum to 1; a multiple of LANES is allocated.
@@ -107,35 +130,41 @@ void softmax(float* x, int64_t n, float cap) {
   for (int64_t i = 0; i < n; ++i) x[i] *= by;
 }
 
-// Weighted sums of values for `heads` rows of weights [heads, stride], 4 LANES of them from `d` on.
-template <typename T>
-void mix(const float* weights, int64_t stride, int64_t heads, const T* values, int64_t row,
-         const int32_t* seen, int64_t n, int64_t d, int64_t D, T* out) {
-  constexpr int64_t WIDE = 4;
-  Floats sums[HEADS][WIDE] = {};
-  const int64_t parts = std::min(WIDE, (D - d + LANES - 1) / LANES);
-  const auto count = [&](int64_t w) { return std::min(LANES, D - d - w * LANES); };
-  if (parts == WIDE && count(WIDE - 1) == LANES && heads == HEADS) {
-    for (int64_t j = 0; j < n; ++j) {
-      const T* value = values + seen[j] * row + d;
-      for (int64_t w = 0; w < WIDE; ++w) {
-        const Floats v = load(value + w * LANES);
-        for (int64_t g = 0; g < HEADS; ++g) sums[g][w] += weights[g * stride + j] * v;
-      }
-    }
-  } else {
-    for (int64_t j = 0; j < n; ++j) {
-      const T* value = values + seen[j] * row + d;
-      for (int64_t w = 0; w < parts; ++w) {
-        const Floats v = load(value + w * LANES, count(w));
-        for (int64_t g = 0; g < heads; ++g) sums[g][w] += weights[g * stride + j] * v;
-      }
+// Weighted sums of values for `heads` rows of weights [heads, stride], from `d` on: of WIDE vectors,
+// or of one that holds `count` numbers.
+template <int64_t heads, int64_t wide, typename T>
+void mix(const float* weights, int64_t stride, const T* values, int64_t row, const int32_t* seen,
+         int64_t n, int64_t d, int64_t D, int64_t count, T* out) {
+  Floats sums[heads][wide] = {};
+  for (int64_t j = 0; j < n; ++j) {
+    const T* value = values + seen[j] * row + d;
+    EACH for (int64_t w = 0; w < wide; ++w) {
+      const Floats v = load(value + w * LANES, count);
+      EACH for (int64_t g = 0; g < heads; ++g) sums[g][w] += weights[g * stride + j] * v;
     }
   }
-  for (int64_t g = 0; g < heads; ++g)
-    for (int64_t w = 0; w < parts; ++w)
-      for (int64_t i = 0; i < count(w); ++i)
-        out[g * D + d + w * LANES + i] = static_cast<T>(sums[g][w][i]);
+  EACH for (int64_t g = 0; g < heads; ++g)
+    EACH for (int64_t w = 0; w < wide; ++w) {
+      float each[LANES];
+      std::memcpy(each, &sums[g][w], sizeof each);
+      for (int64_t i = 0; i < count; ++i) out[g * D + d + w * LANES + i] = static_cast<T>(each[i]);
+    }
+}
+
+// `heads` query heads, scaled [heads, width], over the slots that are `seen`: to [heads, D]. scores:
+// room for [heads, stride].
+template <int64_t heads, typename T>
+void over(const float* q, int64_t width, const T* keys, const T* values, int64_t row,
+          const int32_t* seen, int64_t n, float cap, int64_t D, float* scores, int64_t stride,
+          T* out) {
+  for (int64_t j = 0; j < n; ++j)
+    dots<heads>(q, width, keys + seen[j] * row, D, scores + j, stride);
+  for (int64_t h = 0; h < heads; ++h) softmax(scores + h * stride, n, cap);
+  int64_t d = 0;
+  for (; d + WIDE * LANES <= D; d += WIDE * LANES)
+    mix<heads, WIDE>(scores, stride, values, row, seen, n, d, D, LANES, out);
+  for (; d < D; d += LANES)
+    mix<heads, 1>(scores, stride, values, row, seen, n, d, D, std::min(LANES, D - d), out);
 }
 
 // One token's query heads that share a key head: [G, D], strided by `heads`, to [G, D].
@@ -146,21 +175,13 @@ void look(const T* query, int64_t heads, int64_t G, int64_t D, const T* keys, co
   const int64_t width = (D + LANES - 1) / LANES * LANES, stride = (n + LANES - 1) / LANES * LANES;
   room.assign(HEADS * (width + stride), 0.0f);
   float *q = room.data(), *scores = q + HEADS * width;
+  constexpr decltype(&over<1, T>) by_heads[HEADS] = {over<1, T>, over<2, T>, over<3, T>, over<4, T>};
   for (int64_t g = 0; g < G; g += HEADS) {
     const int64_t some = std::min(HEADS, G - g);
     for (int64_t h = 0; h < some; ++h)
       for (int64_t d = 0; d < D; ++d)
         q[h * width + d] = static_cast<float>(query[(g + h) * heads + d]) * scale;
-    for (int64_t j = 0; j < n; ++j) {
-      const T* key = keys + seen[j] * row;
-      if (some == HEADS)
-        dots(q, width, HEADS, key, D, scores + j, stride);
-      else
-        dots(q, width, some, key, D, scores + j, stride);
-    }
-    for (int64_t h = 0; h < some; ++h) softmax(scores + h * stride, n, cap);
-    for (int64_t d = 0; d < D; d += 4 * LANES)
-      mix(scores, stride, some, values, row, seen, n, d, D, out + g * D);
+    by_heads[some - 1](q, width, keys, values, row, seen, n, cap, D, scores, stride, out + g * D);
   }
 }
 
