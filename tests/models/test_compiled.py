@@ -23,7 +23,7 @@ from antiphon.models.compiled.graphed import SLOTS, GraphedModel, padded
 from antiphon.models.compiled.model import GraphModel
 from antiphon.models.compiled.openvino import load
 from antiphon.models.compiled.slots import SlotPool, SlotStorage
-from antiphon.models.compiled.traced import NotTraceableError, TracedModel
+from antiphon.models.compiled.traced import NotTraceableError, TracedModel, traced
 from antiphon.models.hf import HFModel
 from antiphon.models.pair import LoadOptions, load_pair
 from antiphon.models.source import Source
@@ -55,13 +55,17 @@ def saved(name: str, folder: Path) -> Source:
     return Source(name, str(path), None, plain(name).config, tokenizer=None)
 
 
+def graph_model(module: Any, name: str, vocab: int, precision: str) -> TracedModel:
+    return TracedModel(traced(module), module.config, name, vocab, precision)
+
+
 def made(engine: str, name: str, folder: Path, precision: str = "float32") -> GraphModel:
     if engine == "traced":
-        return TracedModel(plain(name), name, 97, precision)
+        return graph_model(plain(name), name, 97, precision)
     if engine == "unfused":  # As where there is no C++ compiler.
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ANTIPHON_FUSED", "0")
-            return TracedModel(plain(name), name, 97, precision)
+            return graph_model(plain(name), name, 97, precision)
     if engine == "graphed":  # Padded as on a GPU, run without recording.
         return GraphedModel(copy.deepcopy(plain(name)), name, 97, precision)
     return load(saved(name, folder), precision, 97)
@@ -267,7 +271,7 @@ def test_a_failed_conversion_leaves_nothing(folder: Path, monkeypatch: pytest.Mo
 
 def test_a_model_whose_way_depends_on_values_is_not_traced() -> None:
     with pytest.raises(NotTraceableError):
-        TracedModel(plain("moe"), "moe", 97, "float32")
+        traced(plain("moe"))
 
 
 @pytest.mark.parametrize("precision", ["int8", "bfloat16"])
@@ -303,7 +307,7 @@ def test_packed_kernels_are_traced(precision: str) -> None:
     assert report.packed
     tokens = tuple(torch.randint(3, 97, (9,)).tolist())
     found = []
-    for kind in (TracedModel, HFModel):
+    for kind in (graph_model, HFModel):
         model = kind(module, "llama", 97, precision)
         ask = Extension(model, model.new_tree(4), tokens, rows=tuple(range(9)))
         twice = [model.forward([ask])[0].logits, None]

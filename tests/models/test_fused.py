@@ -15,7 +15,7 @@ from tests.models.test_hf import plain
 
 from antiphon.models import fused, linear
 from antiphon.models.base import Extension, Scores
-from antiphon.models.compiled.traced import TracedModel
+from antiphon.models.compiled.traced import TracedModel, traced
 
 needs = pytest.mark.skipif(not fused.ready(), reason="no C++ compiler")
 DTYPES = [torch.float32, torch.bfloat16]
@@ -169,7 +169,7 @@ def test_packed_models_give_the_same_bits_alone_in_blocks_and_in_batches(precisi
     module = copy.deepcopy(plain("llama"))
     module.to(linear.activation_dtype(precision))
     linear.prepare_linears(module, precision, smallest=0)
-    model = TracedModel(module, "llama", 97, precision)
+    model = TracedModel(traced(module), module.config, "llama", 97, precision)
     texts = [torch.randint(3, 97, (size,)).tolist() for size in (40, 23, 31)]
     # Of most of a long prompt no row is scored.
     unscored = model.forward([Extension(model, model.new_tree(8), (5, 6, 7), rows=())])

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn import functional as F
-from transformers import AttentionInterface
 
 from antiphon.models.pool import Pool, Storage
 from antiphon.models.watch import Segment, Watch
@@ -256,5 +255,11 @@ def _attend(
     return torch.softmax(logits, dim=-1, dtype=torch.float32).to(query.dtype) @ values
 
 
-# No mask function is registered under this name: transformers builds no mask, trees bring theirs.
-AttentionInterface.register(NAME, tree_attention)
+def register() -> None:
+    """Make `tree_attention` known to modeling code, which takes seconds to import.
+
+    No mask function is registered: transformers builds no mask, trees bring theirs.
+    """
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, tree_attention)

@@ -51,6 +51,7 @@ class HFModel:
         self.precision = precision or str(self.dtype).removeprefix("torch.")
         self._hidden: torch.Tensor | None = None
         self._pools = Pools(self.layers, self.kv_heads, self.head_dim, self.dtype, self.device)
+        attention.register()
         self.module.set_attn_implementation(attention.NAME)
         self.module.get_output_embeddings().register_forward_pre_hook(self._remember_hidden)
         self._cache_argument = cache_argument(module)

@@ -33,33 +33,35 @@ def prepared(
     Raises UserError as `source.load` does.
     """
     file = stored(found, precision)
-    if file is not None and file.is_file():
+    if file.is_file():
         try:
             with read_together():
                 # Written by this very function, in the user's own cache.
                 return torch.load(file, weights_only=False, mmap=True)
         except Exception:
             say(f"{file} cannot be read: it is made anew")
+            file.unlink(missing_ok=True)
     dtype = linear.activation_dtype(precision)
     module = source.load(found, dtype, torch.device("cpu"))
     linear.prepare_linears(module, precision)
-    if file is not None:
-        say(f"keeping the {precision} form of {found.name} in {file.parent}")
-        _keep(module, file)
     return module
 
 
-def stored(found: Source, precision: str) -> Path | None:
-    """The file that holds, or would hold, the packed model; None: it is not kept."""
-    form = kernel(precision)
-    if not form.kept or sum(found.parameters().values()) < SMALLEST:
-        return None
-    versions = [f"{name} {version(name)}" for name in ("torch", "transformers")]
-    name = found.mark(precision, form.__name__, fused.blocks(), FORMAT, *versions)
-    return cache_home() / "packed" / f"{name}.pt"
+def small(found: Source) -> bool:
+    """Whether a model is packed as fast as it is read, and takes next to no room."""
+    return sum(found.parameters().values()) < SMALLEST
 
 
-def _keep(module: Any, file: Path) -> None:
+def keep(
+    module: Any, found: Source, precision: str, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Store what `prepared` made, if it is of a kind that is worth it."""
+    if not kernel(precision).kept or small(found):
+        return
+    file = stored(found, precision)
+    if file.is_file():
+        return
+    say(f"keeping the {precision} form of {found.name} in {file.parent}")
     partial = file.with_suffix(f".{os.getpid()}.partial")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -67,3 +69,10 @@ def _keep(module: Any, file: Path) -> None:
         partial.replace(file)
     except OSError:
         partial.unlink(missing_ok=True)  # No room: the next start packs again, nothing else.
+
+
+def stored(found: Source, precision: str) -> Path:
+    """The file that holds, or would hold, the packed model."""
+    versions = [f"{name} {version(name)}" for name in ("torch", "transformers")]
+    name = found.mark(precision, kernel(precision).__name__, fused.blocks(), FORMAT, *versions)
+    return cache_home() / "packed" / f"{name}.pt"

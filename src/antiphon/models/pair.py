@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
+from antiphon.cache import remembered
 from antiphon.errors import UserError
 from antiphon.models import fused, linear, packed, source
 from antiphon.models.base import Extension, LoadedModel
 from antiphon.models.budget import budget
+from antiphon.models.compiled import program
 from antiphon.models.compiled.graphed import GraphedModel
-from antiphon.models.compiled.traced import NotTraceableError, TracedModel
+from antiphon.models.compiled.traced import NotTraceableError, TracedModel, traced
 from antiphon.models.hf import HFModel
 from antiphon.models.short_head import ranked
 from antiphon.models.source import Source
@@ -148,7 +150,7 @@ def load_pair(
     if draft not in (None, SELF):
         found_draft = source.find(str(draft))
         text = options.draft_vocab_text
-        ranking = ranked(found_draft.tokenizer, text) if text else ()
+        ranking = _ranking(found_draft, text) if text else ()
         found_draft = replace(found_draft, head=options.draft_vocab, ranking=ranking)
     elif options.draft_vocab is not None:
         raise UserError("--draft-vocab shortens a draft model's head: give --draft PATH")
@@ -223,14 +225,32 @@ def _loaded(
         if options.engine == "graphed":
             return GraphedModel(module, found.title, real_tokens, precision)
         return HFModel(module, found.title, real_tokens, precision)
-    module = packed.prepared(found, precision, say)
-    if options.engine != "eager":
+    if options.engine == "eager":
+        module = packed.prepared(found, precision, say)
+        packed.keep(module, found, precision, say)
+        return HFModel(module, found.title, real_tokens, precision)
+    ready = program.recall(found, precision, say)
+    if ready is None:
+        module = packed.prepared(found, precision, say)
         try:
-            return TracedModel(module, found.title, real_tokens, precision)
+            ready = traced(module)
         except NotTraceableError as error:
             if options.engine == "traced":
                 raise UserError(f"{found.name}: {error}: use --engine eager") from error
-    return HFModel(module, found.title, real_tokens, precision)
+            packed.keep(module, found, precision, say)
+            return HFModel(module, found.title, real_tokens, precision)
+        if not program.keep(ready, found, precision, say):
+            packed.keep(module, found, precision, say)
+    return TracedModel(ready, found.config, found.title, real_tokens, precision)
+
+
+def _ranking(found: Source, text: Path) -> tuple[int, ...]:
+    """See `short_head.ranked`; the same text is counted once."""
+    if not text.is_file():
+        return ranked(found.tokenizer, text)  # Says what is wrong with it.
+    seen = text.stat()
+    name = found.mark(text.resolve(), seen.st_size, seen.st_mtime_ns)
+    return tuple(remembered("ranked", name, lambda: ranked(found.tokenizer, text)))
 
 
 def compare(target: Source, draft: Source) -> None:

@@ -13,7 +13,6 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
 
 from antiphon.errors import UserError
 
@@ -61,12 +60,16 @@ def config(name: str) -> Any:
     if shape is None:
         known = ", ".join(PREFIX + each for each in SHAPES)
         raise UserError(f"{name}: no such shape: choose {known}")
+    from transformers import LlamaConfig
+
     context = {"max_position_embeddings": 131072, "bos_token_id": None, "eos_token_id": None}
     return LlamaConfig(**({"vocab_size": VOCAB} | context | shape))
 
 
 def tokenizer(size: int) -> Any:
     """A tokenizer of `size` words that are numbers: any text of such words is a prompt."""
+    from transformers import PreTrainedTokenizerFast
+
     words = Tokenizer(WordLevel({str(i): i for i in range(size)}, unk_token="0"))
     words.pre_tokenizer = Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=words, unk_token="0")
@@ -74,5 +77,7 @@ def tokenizer(size: int) -> Any:
 
 def build(shape: Any, dtype: torch.dtype, device: torch.device) -> Any:
     """The module, with random weights made where they are to be."""
+    from transformers import AutoModelForCausalLM
+
     with device:
         return AutoModelForCausalLM.from_config(shape, dtype=dtype)

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from antiphon.cache import mark
 from antiphon.errors import UserError
-from antiphon.models import shapes
+from antiphon.models import known, shapes
 from antiphon.models.short_head import shorten
 
 
@@ -29,11 +27,12 @@ class Source:
         name: as the user gave it.
         location: folder or hub id for transformers' loaders.
         gguf_file: the file in that folder, for GGUF.
-        config: the transformers configuration.
+        config: the transformers configuration, or `known.PlainConfig`.
         tokenizer: the transformers fast tokenizer.
         head: the model is to propose only this many tokens, and special ones; None: all.
         ranking: ids from which those are taken first, then come the lowest ids (in a byte-pair
             vocabulary the most frequent ones).
+        counted: what `count` gives, where it is known.
     """
 
     name: str
@@ -43,6 +42,7 @@ class Source:
     tokenizer: Any
     head: int | None = None
     ranking: tuple[int, ...] = ()
+    counted: dict[str, int] | None = None
 
     def __post_init__(self) -> None:
         if self.head is not None and not 1 <= self.head < len(self.tokenizer):
@@ -91,25 +91,34 @@ class Source:
 
     def parameters(self) -> dict[str, int]:
         """Number of parameters: in linears (which may be quantised) and elsewhere."""
-        with torch.device("meta"):
-            module = AutoModelForCausalLM.from_config(self.config)
-        linears = {
-            id(m.weight): m.weight.numel()
-            for m in module.modules()
-            if isinstance(m, torch.nn.Linear)
-        }
-        embedding = module.get_input_embeddings().weight.numel()
-        total = sum({id(p): p.numel() for p in module.parameters()}.values())
-        in_linears = whole = sum(linears.values())
-        tied = bool(getattr(self.config.get_text_config(), "tie_word_embeddings", False))
+        counts = self.counted or count(self.config)
+        short = 0
         if self.head is not None:
-            width = module.get_output_embeddings().weight.shape[1]
-            in_linears -= (self.config.get_text_config().vocab_size - len(self.proposed())) * width
-        # A tied head gets a prepacked copy of its own; the embedding keeps its table.
-        return {
-            "linear": in_linears,
-            "other": total - whole + (embedding if tied else 0),
-        }
+            text = self.config.get_text_config()
+            short = (text.vocab_size - len(self.proposed())) * counts["width"]
+        return {"linear": counts["linear"] - short, "other": counts["other"]}
+
+
+def count(config: Any) -> dict[str, int]:
+    """Parameters in linears and elsewhere, and those of a row of the head (``width``)."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config)
+    linears = {
+        id(m.weight): m.weight.numel() for m in module.modules() if isinstance(m, torch.nn.Linear)
+    }
+    embedding = module.get_input_embeddings().weight.numel()
+    total = sum({id(p): p.numel() for p in module.parameters()}.values())
+    whole = sum(linears.values())
+    tied = bool(getattr(config.get_text_config(), "tie_word_embeddings", False))
+    head = module.get_output_embeddings()
+    # A tied head gets a prepacked copy of its own; the embedding keeps its table.
+    return {
+        "linear": whole,
+        "other": total - whole + (embedding if tied else 0),
+        "width": 0 if head is None else head.weight.shape[1],
+    }
 
 
 def find(name: str) -> Source:
@@ -122,6 +131,19 @@ def find(name: str) -> Source:
         shape = shapes.config(name)
         return Source(name, name, None, shape, shapes.tokenizer(shape.vocab_size))
     location, gguf_file = _locate(name)
+    found = known.recall(location, gguf_file)
+    if found is None:
+        found = _read(name, location, gguf_file)
+        known.keep(location, gguf_file, found)
+    return Source(
+        name, location, gguf_file, found.config, found.tokenizer, counted=found.parameters
+    )
+
+
+def _read(name: str, location: str, gguf_file: str | None) -> known.Known:
+    """What transformers makes of a model's files; raises as `find` does."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
     arguments = {"gguf_file": gguf_file} if gguf_file else {}
     try:
         config = AutoConfig.from_pretrained(location, **arguments)
@@ -138,7 +160,7 @@ def find(name: str) -> Source:
         raise UserError(f"{name}: no tokenizer could be read ({_first_line(error)})") from error
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(f"{name}: needs a fast tokenizer (tokenizer.json): convert it first")
-    return Source(name, location, gguf_file, config, tokenizer)
+    return known.Known(known.PlainConfig(config), tokenizer, count(config))
 
 
 def load(source: Source, dtype: torch.dtype, device: torch.device) -> Any:
@@ -146,6 +168,8 @@ def load(source: Source, dtype: torch.dtype, device: torch.device) -> Any:
 
     Raises UserError for weights that are missing, corrupt or too large for the memory.
     """
+    from transformers import AutoModelForCausalLM
+
     try:
         if source.location.startswith(shapes.PREFIX):
             module = shapes.build(source.config, dtype, device)
@@ -180,6 +204,8 @@ def _unpacked(source: Source) -> dict[str, Any]:
 
     Where a kernel for it is at hand, transformers from 5.24 on keeps a GGUF file's blocks.
     """
+    import transformers
+
     config = getattr(transformers, "GgufConfig", None)
     if source.gguf_file is None or config is None:
         return {}

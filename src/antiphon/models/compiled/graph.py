@@ -7,28 +7,16 @@ layer), so one graph, traced once, serves any tree, any batch and any method.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.nn import functional as F
-from transformers import AttentionInterface
 
+from antiphon.models.compiled.layers import WATCHED, Layer, windows_of
 from antiphon.models.hf import cache_argument, head_size, key_heads
 
 NAME = "antiphon_graph"
-WATCHED = 4
-"""The last layers whose queries the graph gives out, for those who ask for attention weights."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """What a layer's attention does beside the product: `None` where it does nothing."""
-
-    scaling: float | None
-    window: int | None
-    softcap: float | None
 
 
 @dataclass(slots=True)
@@ -161,6 +149,13 @@ def attention(
     return out.permute(1, 0, 2)[None], None
 
 
+def register() -> None:
+    """Make `attention` known to modeling code, which takes seconds to import."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, attention)
+
+
 class TreeForward(torch.nn.Module):
     """The function that is traced.
 
@@ -240,6 +235,7 @@ def traceable(module: Any, fused: bool, writes: bool = False) -> Traceable:
         fused, writes: see `TreeForward`.
     """
     config = module.config.get_text_config()
+    register()
     module.set_attn_implementation(NAME)
     heads, size = key_heads(config), head_size(config)
     T, U, N = 3, 7, 16
@@ -265,11 +261,3 @@ def small_inputs(tokens: torch.Tensor, past: int, writes: bool) -> tuple[torch.T
     own = past + new
     slots, source = (torch.arange(past + len(new)), own) if writes else (torch.arange(past), new)
     return tokens, own[None], new, slots, source, new
-
-
-def windows_of(layers: Iterable[Layer]) -> tuple[int | None, ...]:
-    """The sliding windows of some layers, one mask each, in the order of the graph's inputs."""
-    return tuple(sorted({layer.window for layer in layers}, key=lambda window: window or 0))
-
-
-AttentionInterface.register(NAME, attention)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from antiphon.models.base import Extension, Scores
-from antiphon.models.compiled.graph import WATCHED, Layer, windows_of
+from antiphon.models.compiled.layers import WATCHED, Layer, windows_of
 from antiphon.models.compiled.layout import STEP, Inputs, Piece, lay, passes
 from antiphon.models.compiled.prefix import Prefixes
 from antiphon.models.compiled.slots import SlotPool, SlotStorage

@@ -17,7 +17,8 @@ import torch
 from antiphon.cache import cache_home
 from antiphon.errors import UserError
 from antiphon.models import source
-from antiphon.models.compiled.graph import Layer, Traceable, traceable
+from antiphon.models.compiled.graph import Traceable, traceable
+from antiphon.models.compiled.layers import Layer
 from antiphon.models.source import Source
 
 FORMAT = 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from antiphon.models import fused, source
 from antiphon.models.compiled.graph import NAME, Traceable, TreeForward, small_inputs, traceable
 from antiphon.models.compiled.layout import Inputs
 from antiphon.models.compiled.model import GraphModel
+from antiphon.models.compiled.program import Program
 from antiphon.models.compiled.slots import SlotPool
 
 
@@ -29,39 +31,30 @@ class TracedModel(GraphModel):
     lies and writes to it. Without them, one text alone has a graph of its own, with no padding.
 
     Args:
-        module: a `PreTrainedModel` on the CPU, in eval mode, its linears packed.
-
-    Raises:
-        NotTraceableError: where the traced graph does not give what the module gives.
+        program: from `traced`, or one that was kept.
     """
 
-    def __init__(self, module: Any, name: str, vocab_size: int, precision: str) -> None:
-        self._writes = fused.ready() and module.dtype in fused.DTYPES
-        self._ready = traceable(module, fused=True, writes=self._writes)
-        self._graphs = {True: _traced(self._ready, single=True)}
+    def __init__(
+        self, program: Program, config: Any, name: str, vocab_size: int, precision: str
+    ) -> None:
+        self._program = program
+        self._graphs = {True: program.graph}
         self._past: list[torch.Tensor] = []
         self._bound = -1
-        super().__init__(
-            module.config,
-            name,
-            vocab_size,
-            precision,
-            self._ready.layers,
-            source.eos_tokens(module),
-        )
-        if self._writes:
+        super().__init__(config, name, vocab_size, precision, program.layers, program.eos_token_ids)
+        if program.writes:
             self.step = 1
 
     def new_slots(self) -> SlotPool:
         self._bound = -1
-        dtype = self._ready.example[-1].dtype
-        return SlotPool(len(self._layers), self._ready.key_heads, self._ready.head_dim, dtype)
+        known = self._program
+        return SlotPool(len(known.layers), known.key_heads, known.head_dim, known.dtype)
 
     def run(self, inputs: Inputs) -> tuple[torch.Tensor, ...]:
         if self._bound != self.slots.version:
-            self._past = list(self.slots.buffer)
+            self._past = [*self.slots.buffer, *self._program.weights]
             self._bound = self.slots.version
-        if self._writes:
+        if self._program.writes:
             return self._graph(True, inputs.written())
         logits, hidden, new, queries = self._graph(len(inputs.masks[0]) == 1, inputs.arrays())
         self.slots.write(inputs.own, new)
@@ -69,10 +62,35 @@ class TracedModel(GraphModel):
 
     def _graph(self, single: bool, arrays: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         if single not in self._graphs:  # Who decodes one text at a time needs no other graph.
-            self._graphs[single] = _traced(self._ready, single)
+            assert self._program.another is not None
+            self._graphs[single] = self._program.another()
         given = [torch.from_numpy(array) for array in arrays]
         outputs: tuple[torch.Tensor, ...] = self._graphs[single](*given, *self._past)
         return outputs
+
+
+def traced(module: Any) -> Program:
+    """Write down what a module does.
+
+    Args:
+        module: a `PreTrainedModel` on the CPU, in eval mode, its linears packed.
+
+    Raises:
+        NotTraceableError: where the traced graph does not give what the module gives.
+    """
+    writes = fused.ready() and module.dtype in fused.DTYPES
+    ready = traceable(module, fused=True, writes=writes)
+    return Program(
+        graph=_traced(ready, single=True),
+        weights=(),
+        layers=ready.layers,
+        key_heads=ready.key_heads,
+        head_dim=ready.head_dim,
+        dtype=ready.example[-1].dtype,
+        eos_token_ids=source.eos_tokens(module),
+        writes=writes,
+        another=None if writes else partial(_traced, ready, single=False),
+    )
 
 
 @torch.no_grad()

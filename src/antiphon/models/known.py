@@ -1,0 +1,106 @@
+"""What was found out of a model's folder, kept on this machine.
+
+Reading a configuration and a tokenizer takes transformers seconds, most of it imports, and longer
+where both have to be made out of a GGUF file. What comes of it is small, and changes only with the
+files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from antiphon.cache import cache_home, mark
+
+FORMAT = 1
+"""Rises when what is kept changes."""
+PARTS = ("*.json", "*.jinja", "*.model", "*.txt")
+"""Files of a folder that a configuration or tokenizer may come from."""
+
+
+class PlainConfig:
+    """A transformers configuration as what it says, without the class that says it.
+
+    Attributes are those of the text configuration.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.model_type = str(config.model_type)
+        # As JSON has it: what goes into fingerprints does not change by being kept.
+        self._whole = json.dumps(config.to_dict(), default=str)
+        text = json.dumps(_values(config.get_text_config()), default=str)
+        self._attributes = json.loads(text)
+
+    def to_dict(self) -> dict[str, Any]:
+        whole: dict[str, Any] = json.loads(self._whole)
+        return whole
+
+    def get_text_config(self) -> PlainConfig:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_attributes"][name]
+        except KeyError:
+            raise AttributeError(f"this configuration has no {name}") from None
+
+
+def _values(config: Any) -> dict[str, Any]:
+    """What a configuration says, under the names that modeling code uses too."""
+    other: Mapping[str, str] = getattr(type(config), "attribute_map", {})
+    values = config.to_dict()
+    values |= {alias: getattr(config, alias) for alias in other if hasattr(config, alias)}
+    return {name: value for name, value in values.items() if not name.startswith("_")}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A model's configuration, its tokenizer, and its numbers of parameters (`Source.count`)."""
+
+    config: Any
+    tokenizer: Any
+    parameters: dict[str, int]
+
+
+def recall(location: str, gguf_file: str | None) -> Known | None:
+    """What was kept of these very files; None: nothing, or they are not on this machine."""
+    file = _file(location, gguf_file)
+    if file is None or not file.is_file():
+        return None
+    try:
+        # Written by this very module, in the user's own cache.
+        known = pickle.loads(file.read_bytes())
+    except Exception:  # Cut off, or of a library that is no longer there: found out anew.
+        return None
+    return known if isinstance(known, Known) else None
+
+
+def keep(location: str, gguf_file: str | None, known: Known) -> None:
+    """Store what was found out of files on this machine; where that fails nothing is lost."""
+    file = _file(location, gguf_file)
+    if file is None:
+        return
+    partial = file.with_suffix(f".{os.getpid()}.partial")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(pickle.dumps(known))
+        partial.replace(file)
+    except (OSError, pickle.PicklingError, TypeError, AttributeError):
+        partial.unlink(missing_ok=True)  # The next start finds it out again, nothing else.
+
+
+def _file(location: str, gguf_file: str | None) -> Path | None:
+    folder = Path(location)
+    if not folder.is_dir():
+        return None
+    names = [gguf_file] if gguf_file else PARTS
+    files = sorted({path.resolve() for name in names for path in folder.glob(name)})
+    seen = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    versions = [f"{name} {version(name)}" for name in ("transformers", "tokenizers")]
+    return cache_home() / "known" / f"{mark(FORMAT, seen, *versions)}.pkl"
