@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from antiphon.models import fused
 from antiphon.models.kernels import PlainLinear, kernel
 from antiphon.models.packed_linear import PackedLinear
 
@@ -61,8 +62,8 @@ def _groups(parent: nn.Module) -> list[tuple[str, ...]]:
     """The names of the plain linears right below `parent`, siblings together."""
     plain = [name for name, child in parent._modules.items() if type(child) is nn.Linear]
     groups = [names for names in SIBLINGS if set(names) <= set(plain)]
-    fused = {name for names in groups for name in names}
-    return [*groups, *((name,) for name in plain if name not in fused)]
+    joined = {name for names in groups for name in names}
+    return [*groups, *((name,) for name in plain if name not in joined)]
 
 
 def _pack(packing: type[PackedLinear], linears: list[Any]) -> list[nn.Module]:
@@ -154,15 +155,15 @@ def prepare_linears(module: nn.Module, precision: str, smallest: int | None = No
 
 
 def default_precision() -> str:
-    """bfloat16 on CPUs with its instructions, float32 elsewhere."""
-    return "bfloat16" if torch.ops.mkldnn._is_mkldnn_bf16_supported() else "float32"
+    """bfloat16 on CPUs that have its instructions or a kernel of ours for it, else float32."""
+    fast = torch.ops.mkldnn._is_mkldnn_bf16_supported() or fused.has("bf16_widened")
+    return "bfloat16" if fast else "float32"
 
 
 def activation_dtype(precision: str) -> torch.dtype:
     """The dtype the rest of the model should run in.
 
-    bfloat16 only where the linears are: without its instructions the operations around the
-    linears are slower in bfloat16 than in float32.
+    bfloat16 only where the linears are: the operations around them are seldom faster in it.
     """
     compute = kernel(precision).compute_dtype
     return compute if precision == "bfloat16" else torch.float32
