@@ -217,6 +217,11 @@ def test_without_a_compiler_models_run_as_they_are(
     assert not fused.loaded.__wrapped__()
     assert "not fused" in caplog.text
     assert not list(tmp_path.rglob("*.so"))
+    # It failed once: the next start does not wait for it again.
+    monkeypatch.setattr(fused, "compile_", lambda *_: 1 / 0)
+    assert not fused.loaded.__wrapped__()
+    (failed,) = tmp_path.rglob("*.failed")
+    assert str(failed) in caplog.text
     monkeypatch.setenv("ANTIPHON_FUSED", "0")
     assert not fused.ready()
     with fused.fused(plain("llama")) as nothing:

@@ -15,8 +15,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -61,8 +63,8 @@ def announce(say: Callable[[str], None]) -> None:
         return
     if command is None:
         say("note: no C++ compiler (c++, g++, clang++), or no Linux: passes take longer")
-    elif not _file(command).is_file():
-        say("compiling fused operations, once for this machine (half a minute)")
+    elif not _file(command).is_file() and not _failed(_file(command)).is_file():
+        say("compiling fused operations, once for this machine (about a minute)")
 
 
 def version() -> str:
@@ -78,17 +80,34 @@ def loaded() -> bool:
     if command is None:
         return False
     file = _file(command)
+    failed = _failed(file)
     try:
         try:
             torch.ops.load_library(str(file))
         except OSError:  # Not there, or cut off by a full disk.
+            if failed.is_file():
+                logger.warning(
+                    "operations are not fused, as %s failed before: delete %s to try again",
+                    *(command[0], failed),
+                )
+                return False
             compile_(command, file)
             torch.ops.load_library(str(file))
-    except (OSError, subprocess.SubprocessError) as error:
+    except subprocess.SubprocessError as error:
         said = getattr(error, "stderr", None) or str(error)
         logger.warning("operations are not fused, %s failed: %s", command[0], said[:500])
+        with suppress(OSError):
+            failed.write_text(said)
+        return False
+    except OSError as error:
+        logger.warning("operations are not fused: %s", error)
         return False
     return True
+
+
+def _failed(file: Path) -> Path:
+    """What the compiler said where it failed: it would say it again, a minute later."""
+    return file.with_suffix(".failed")
 
 
 def compilers() -> list[str]:
@@ -97,7 +116,7 @@ def compilers() -> list[str]:
 
 
 def _command() -> list[str] | None:
-    """What compiles `NATIVE`, but for the name of the output; None: there is nothing."""
+    """The compiler and its options; None: there is nothing."""
     compiler = next(filter(None, map(shutil.which, compilers())), None)
     if compiler is None or sys.platform != "linux":
         return None
@@ -112,11 +131,9 @@ def _command() -> list[str] | None:
     level = levels.get(torch.backends.cpu.get_cpu_capability(), [])
     folder = Path(torch.__file__).parent
     return [
-        *(compiler, *sorted(file.name for file in NATIVE.glob("*.cpp"))),
-        *("-std=c++20", "-O3", *level, "-fno-math-errno", "-Wno-psabi", "-fopenmp"),
+        *(compiler, "-std=c++20", "-O3", *level, "-fno-math-errno", "-Wno-psabi", "-fopenmp"),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-        *("-shared", "-fPIC", f"-I{folder / 'include'}", f"-L{folder / 'lib'}"),
-        *("-lc10", "-ltorch_cpu"),
+        *("-fPIC", f"-I{folder / 'include'}", f"-L{folder / 'lib'}"),
     ]
 
 
@@ -133,21 +150,31 @@ def _file(command: list[str]) -> Path:
 
 
 def compile_(command: list[str], file: Path) -> None:
-    """Make `file`, whole or not at all."""
+    """Make `file`, whole or not at all; its sources on as many threads as there are."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(f".{os.getpid()}.partial")
-    try:
+
+    def run(*arguments: str) -> None:
         subprocess.run(
-            [*command, "-o", str(unfinished)],
+            [*command, *arguments],
             cwd=NATIVE,
             check=True,
             capture_output=True,
             text=True,
             timeout=SECONDS,
         )
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
+
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=".partial-") as folder:
+
+        def compiled(source: Path) -> str:
+            part = str(Path(folder, f"{source.stem}.o"))
+            run("-c", source.name, "-o", part)
+            return part
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            parts = list(pool.map(compiled, sorted(NATIVE.glob("*.cpp"))))
+        whole = Path(folder, file.name)
+        run(*parts, "-shared", "-lc10", "-ltorch_cpu", "-o", str(whole))
+        whole.replace(file)
 
 
 @contextmanager
