@@ -127,7 +127,8 @@ def _command() -> list[str] | None:
     # With tiles (AMX) oneDNN's kernel is the better one.
     if _capable("avx512_bf16") and not _capable("amx_tile"):
         wide.append("-mavx512bf16")
-    levels = {"AVX512": wide, "AVX2": ["-march=x86-64-v3"]}
+    narrow = ["-march=x86-64-v3", *(["-mavxvnni"] if _capable("avx_vnni") else [])]
+    levels = {"AVX512": wide, "AVX2": narrow}
     level = levels.get(torch.backends.cpu.get_cpu_capability(), [])
     folder = Path(torch.__file__).parent
     return [

@@ -35,8 +35,8 @@ class LoadOptions:
 
     Attributes:
         device: "cpu", "cuda", "cuda:1", "mps", or "auto": a GPU where there is one.
-        dtype: "float32", "bfloat16", "float16", or "auto": bfloat16 on a GPU and on CPUs with
-            bfloat16 instructions, float32 elsewhere.
+        dtype: "float32", "bfloat16", "float16", or "auto": bfloat16 on a GPU and on CPUs where
+            that is fast (`linear.default_precision`), float32 elsewhere.
         draft_vocab: the draft proposes this many tokens alone, see `models.short_head`; None: all.
         draft_vocab_text: a file whose tokens are counted to choose them; None: the lowest ids.
         target_quant, draft_quant: "none", or weights in "int8" or "int4" (CPU).

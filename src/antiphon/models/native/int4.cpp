@@ -25,6 +25,9 @@ constexpr int64_t PAIRS = GROUP / UNIT / 2;  // Two steps' codes share a byte.
 #if defined(__AVX512VNNI__)
 inline Ints add(Ints sum, Ints codes, Ints x) { return _mm512_dpbusd_epi32(sum, codes, x); }
 inline Ints whole(Ints sum) { return sum; }
+#elif defined(__AVXVNNI__)
+inline Ints add(Ints sum, Ints codes, Ints x) { return _mm256_dpbusd_avx_epi32(sum, codes, x); }
+inline Ints whole(Ints sum) { return sum; }
 #else
 // A group's 16 products of 15 and 127 at most fit into 16 bits.
 inline Ints add(Ints sum, Ints codes, Ints x) {

@@ -65,7 +65,13 @@ struct Pairs {
     for (int64_t i = 0; i < VECTORS; ++i)
       w[i] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i));
   }
-  static Sum add(Sum sum, Ints x, Ints weight) { return plus(sum, _mm256_madd_epi16(x, weight)); }
+  static Sum add(Sum sum, Ints x, Ints weight) {
+#ifdef __AVXVNNI__
+    return _mm256_dpwssd_avx_epi32(sum, x, weight);
+#else
+    return plus(sum, _mm256_madd_epi16(x, weight));
+#endif
+  }
 };
 
 // x [R, K] in float32 times a weight packed as [N / WIDE, K / 2, WIDE, 2] in int8, to [R, N].
