@@ -44,7 +44,7 @@ class AVX2Int8Linear(PackedLinear):
     """int8 weights, one scale per output; activations of up to 16 bits, one scale per row.
 
     AVX2 multiplies 16-bit numbers as fast as 8-bit ones (`native/int8.cpp`). Sums have 32 bits, so
-    activations get the most steps with which no output can overflow: 7,000 to 32,767 in real models.
+    activations get the most steps with which no output can overflow: from 7,000 on in real models.
     """
 
     kept = True

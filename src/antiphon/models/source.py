@@ -160,7 +160,14 @@ def _read(name: str, location: str, gguf_file: str | None) -> known.Known:
         raise UserError(f"{name}: no tokenizer could be read ({_first_line(error)})") from error
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(f"{name}: needs a fast tokenizer (tokenizer.json): convert it first")
-    return known.Known(known.PlainConfig(config), tokenizer, count(config))
+    try:
+        counted = count(config)
+    except Exception as error:
+        raise UserError(
+            f"{name}: transformers cannot build a {config.model_type!r} ({_first_line(error)}): "
+            "install what it needs, or give another model"
+        ) from error
+    return known.Known(known.PlainConfig(config), tokenizer, counted)
 
 
 def load(source: Source, dtype: torch.dtype, device: torch.device) -> Any:
