@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.models.test_hf import plain
 
-from antiphon.models import fused, linear, packed
+from antiphon.models import fused, kernels, linear, packed
 from antiphon.models.base import Extension
 from antiphon.models.compiled import program
 from antiphon.models.compiled.program import Program
@@ -116,6 +116,16 @@ def test_large_models_in_float32_are_not_kept(
     monkeypatch.setattr(packed, "SMALLEST", 0)
     assert not program.keep(traced(prepared("llama", "float32")), source, "float32")
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("precision", ["int8", "float16"])
+def test_weights_in_another_librarys_form_are_not_kept(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = found("llama", tmp_path, monkeypatch)
+    monkeypatch.setitem(kernels.FASTER, "int8", {})
+    assert not program.keep(traced(prepared("llama", precision)), source, precision)
+    assert not list((tmp_path / "cache").rglob("*.*"))
 
 
 def test_the_second_start_imports_no_modeling_code(tmp_path: Path) -> None:
