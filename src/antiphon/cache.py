@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,28 @@ def mark(*parts: object) -> str:
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:20]
 
 
+def versions(*names: str) -> list[str]:
+    """What `mark` should know of libraries whose work is kept."""
+    return [f"{name} {version(name)}" for name in names]
+
+
+def whole(file: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` make a file, whole or not at all; where there is no room nothing happens.
+
+    Whatever else `write` raises goes on, and leaves no file either.
+    """
+    partial = file.with_suffix(f".{os.getpid()}.partial")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(partial)
+        partial.replace(file)
+    except OSError:
+        pass  # The next start makes it again, nothing else.
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
 def remembered(kind: str, name: str, make: Callable[[], Any]) -> Any:
     """A JSON value from this machine's store, or made now and kept where there is room for it."""
     file = cache_home() / kind / f"{name}.json"
@@ -28,11 +52,5 @@ def remembered(kind: str, name: str, make: Callable[[], Any]) -> Any:
         return json.loads(file.read_text())
     except (OSError, ValueError):
         value = make()
-    partial = file.with_suffix(f".{os.getpid()}.partial")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(value))
-        partial.replace(file)
-    except OSError:
-        partial.unlink(missing_ok=True)
+    whole(file, lambda partial: partial.write_text(json.dumps(value)))
     return value

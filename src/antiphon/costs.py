@@ -8,7 +8,6 @@ ratio of a draft pass to a target pass.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import statistics
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from antiphon.cache import cache_home, mark
+from antiphon.cache import cache_home, mark, whole
 from antiphon.models import fused
 from antiphon.models.base import Extension, LanguageModel
 
@@ -119,13 +118,7 @@ def measured(
     say(f"measuring the pass costs of {model.name}, once for this machine and precision")
     costs = measure(model)
     record = {"model": model.name, "key": key, "machine": machine(), "seconds": costs.by_rows}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(json.dumps(record, indent=1))
-        partial.replace(path)
-    except OSError:
-        pass  # A read-only home costs a fresh measurement next time, nothing else.
+    whole(path, lambda partial: partial.write_text(json.dumps(record, indent=1)))
     return costs
 
 

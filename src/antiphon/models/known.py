@@ -8,15 +8,14 @@ files.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from antiphon.cache import cache_home, mark
+from antiphon.cache import cache_home, mark, versions, whole
 
 FORMAT = 1
 """Rises when what is kept changes."""
@@ -61,7 +60,7 @@ def _values(config: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A model's configuration, its tokenizer, and its numbers of parameters (`Source.count`)."""
+    """A model's configuration, its tokenizer, and its numbers of parameters (`source.count`)."""
 
     config: Any
     tokenizer: Any
@@ -86,13 +85,8 @@ def keep(location: str, gguf_file: str | None, known: Known) -> None:
     file = _file(location, gguf_file)
     if file is None:
         return
-    partial = file.with_suffix(f".{os.getpid()}.partial")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(pickle.dumps(known))
-        partial.replace(file)
-    except (OSError, pickle.PicklingError, TypeError, AttributeError):
-        partial.unlink(missing_ok=True)  # The next start finds it out again, nothing else.
+    with suppress(pickle.PicklingError, TypeError, AttributeError):  # Not every tokenizer can be.
+        whole(file, lambda partial: partial.write_bytes(pickle.dumps(known)))
 
 
 def _file(location: str, gguf_file: str | None) -> Path | None:
@@ -102,5 +96,5 @@ def _file(location: str, gguf_file: str | None) -> Path | None:
     names = [gguf_file] if gguf_file else PARTS
     files = sorted({path.resolve() for name in names for path in folder.glob(name)})
     seen = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    versions = [f"{name} {version(name)}" for name in ("transformers", "tokenizers")]
-    return cache_home() / "known" / f"{mark(FORMAT, seen, *versions)}.pkl"
+    name = mark(FORMAT, seen, *versions("transformers", "tokenizers"))
+    return cache_home() / "known" / f"{name}.pkl"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from antiphon.cache import cache_home
+from antiphon.cache import cache_home, versions, whole
 from antiphon.models import fused, linear, source
 from antiphon.models.int8 import read_together
 from antiphon.models.kernels import kernel
@@ -62,17 +60,12 @@ def keep(
     if file.is_file():
         return
     say(f"keeping the {precision} form of {found.name} in {file.parent}")
-    partial = file.with_suffix(f".{os.getpid()}.partial")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(module, partial)
-        partial.replace(file)
-    except OSError:
-        partial.unlink(missing_ok=True)  # No room: the next start packs again, nothing else.
+    whole(file, lambda partial: torch.save(module, partial))
 
 
 def stored(found: Source, precision: str) -> Path:
     """The file that holds, or would hold, the packed model."""
-    versions = [f"{name} {version(name)}" for name in ("torch", "transformers")]
-    name = found.mark(precision, kernel(precision).__name__, fused.blocks(), FORMAT, *versions)
+    form = kernel(precision).__name__
+    made_by = versions("torch", "transformers")
+    name = found.mark(precision, form, fused.blocks(), FORMAT, *made_by)
     return cache_home() / "packed" / f"{name}.pt"

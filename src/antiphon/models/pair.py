@@ -225,22 +225,19 @@ def _loaded(
         if options.engine == "graphed":
             return GraphedModel(module, found.title, real_tokens, precision)
         return HFModel(module, found.title, real_tokens, precision)
-    if options.engine == "eager":
-        module = packed.prepared(found, precision, say)
-        packed.keep(module, found, precision, say)
-        return HFModel(module, found.title, real_tokens, precision)
-    ready = program.recall(found, precision, say)
+    ready = None if options.engine == "eager" else program.recall(found, precision, say)
     if ready is None:
         module = packed.prepared(found, precision, say)
-        try:
-            ready = traced(module)
-        except NotTraceableError as error:
-            if options.engine == "traced":
-                raise UserError(f"{found.name}: {error}: use --engine eager") from error
+        if options.engine != "eager":
+            try:
+                ready = traced(module)
+            except NotTraceableError as error:
+                if options.engine == "traced":
+                    raise UserError(f"{found.name}: {error}: use --engine eager") from error
+        if ready is None or not program.keep(ready, found, precision, say):
             packed.keep(module, found, precision, say)
-            return HFModel(module, found.title, real_tokens, precision)
-        if not program.keep(ready, found, precision, say):
-            packed.keep(module, found, precision, say)
+    if ready is None:
+        return HFModel(module, found.title, real_tokens, precision)
     return TracedModel(ready, found.config, found.title, real_tokens, precision)
 
 

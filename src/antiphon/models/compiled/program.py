@@ -12,13 +12,12 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from antiphon.cache import cache_home
+from antiphon.cache import cache_home, versions
 from antiphon.models import fused, packed
 from antiphon.models.compiled.layers import Layer
 from antiphon.models.kernels import kernel
@@ -85,11 +84,12 @@ def keep(
     program: Program, found: Source, precision: str, say: Callable[[str], None] = lambda _: None
 ) -> bool:
     """Store a program whole or not at all; False: it can't be, or takes too much room."""
-    worth = packed.small(found) or kernel(precision).kept
+    small = packed.small(found)
+    worth = small or kernel(precision).kept
     if not worth or not program.writes or not _plain(program.graph.graph):
         return False
     folder = folder_of(found, precision)
-    if not packed.small(found):
+    if not small:
         say(f"keeping the {precision} form of {found.name} in {folder.parent}")
     meta = {
         "name": found.name,
@@ -122,9 +122,9 @@ def keep(
 
 def folder_of(found: Source, precision: str) -> Path:
     """Where a program is kept, or would be: named by all that went into it."""
-    versions = [f"{name} {version(name)}" for name in ("torch", "transformers")]
     form = kernel(precision).__name__
-    name = found.mark(precision, form, fused.blocks(), fused.version(), FORMAT, *versions)
+    made_by = versions("torch", "transformers")
+    name = found.mark(precision, form, fused.blocks(), fused.version(), FORMAT, *made_by)
     return cache_home() / "traced" / name
 
 
