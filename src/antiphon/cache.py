@@ -5,11 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+STALE = 24 * 60 * 60
+"""Seconds after which nobody is still writing what is half written."""
 
 
 def cache_home() -> Path:
@@ -36,6 +42,7 @@ def whole(file: Path, write: Callable[[Path], object]) -> None:
     partial = file.with_suffix(f".{os.getpid()}.partial")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(file.parent)
         write(partial)
         partial.replace(file)
     except OSError:
@@ -43,6 +50,35 @@ def whole(file: Path, write: Callable[[Path], object]) -> None:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which then becomes `folder`, unless another process made that meanwhile.
+
+    Where anything is raised, also in making it, it is gone, and `folder` is as it was.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(folder.parent)
+    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
+    try:
+        yield partial
+        if not folder.exists():
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what processes that were killed have left half written."""
+    for left in (*parent.glob(".partial-*"), *parent.glob("*.partial")):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime < STALE:
+                continue
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink()
 
 
 def remembered(kind: str, name: str, make: Callable[[], Any]) -> Any:

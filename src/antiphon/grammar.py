@@ -35,7 +35,8 @@ class Grammar:
     def __init__(self, tokenizer: Any, text: str, eos_token_ids: Sequence[int]) -> None:
         llguidance = _library()
         ends = sorted(eos_token_ids)
-        tokens = llguidance.hf.from_tokenizer(tokenizer, n_vocab=len(tokenizer), eos_token=ends)
+        whole = getattr(tokenizer, "whole", tokenizer)  # See `models.tokenizer`.
+        tokens = llguidance.hf.from_tokenizer(whole, n_vocab=len(whole), eos_token=ends)
         problem = llguidance.LLMatcher.validate_grammar(text, tokens)
         if problem:
             raise UserError(f"the grammar is refused: {str(problem).splitlines()[0]}")

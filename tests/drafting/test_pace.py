@@ -82,3 +82,43 @@ def test_stopping_by_the_price_beats_every_fixed_length() -> None:
     by_price = speed_of(lambda stands, _: pace.pays(stands), random.Random(1))
     fixed = [speed_of(lambda _, k, g=g: k < g, random.Random(1)) for g in range(1, LONGEST + 1)]
     assert by_price > 1.04 * max(fixed)
+
+
+class Heedless(Pace):
+    """Drafts on in company, too."""
+
+    def next(self) -> int:
+        gamma = super().next()
+        return LONGEST if gamma else 0
+
+
+def crowd_speed(kind: type[Pace], crowd: int, lots: random.Random) -> float:
+    """Tokens per time of requests whose draft passes are shared, and verified together."""
+    dear = PairCosts(PassCosts({1: 10.0, 4: 12.0, 64: 60.0}), PassCosts({1: 2.7, 64: 25.0}))
+    paces = [kind(FittedLength(dear, company=lambda: crowd)) for _ in range(crowd)]
+    tokens, seconds = 0, 0.0
+    for _ in range(1500):
+        drafted = []
+        for pace in paces:
+            gamma, stands = pace.next(), 1.0
+            while len(pace.sure) < gamma and pace.pays(stands):
+                pace.sure.append(0.45 if lots.random() < 0.25 else 0.98)
+                stands *= pace.chance(pace.sure[-1])
+            drafted.append(len(pace.sure))
+            chances = enumerate(pace.sure)
+            kept = next((k for k, sure in chances if lots.random() > sure), drafted[-1])
+            pace.observe(drafted[-1], kept)
+            tokens += kept + 1
+        for depth in range(max(drafted)):
+            seconds += (
+                dear.draft.seconds(sum(each > depth for each in drafted)) if dear.draft else 0
+            )
+        seconds += dear.target.seconds(sum(drafted) + crowd)
+    return tokens / seconds
+
+
+def test_in_company_nobody_waits_for_the_surest() -> None:
+    company = FittedLength(COSTS, company=lambda: 4)
+    assert Pace(FittedLength(COSTS, company=lambda: 4)).next() == company.next() < LONGEST
+    capped, heedless = (crowd_speed(kind, 4, random.Random(2)) for kind in (Pace, Heedless))
+    assert capped > 1.03 * heedless

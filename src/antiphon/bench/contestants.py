@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from importlib.metadata import version
 from typing import Any, Literal
 
 import torch
-import transformers
 
 from antiphon.api import encode, make_engine, needs_costs
 from antiphon.bench.laps import Contestant, Lap
@@ -66,7 +66,7 @@ class Transformers:
         self.name, self.pair, self.target, self.draft = name, pair, target, draft
         self.gamma = gamma
         self.about: Mapping[str, Any] = {
-            "transformers": transformers.__version__,
+            "transformers": version("transformers"),
             "dtype": str(target.dtype)[6:],
         }
 

@@ -33,10 +33,13 @@ class Pace:
         self.sure: list[float] = []
 
     def next(self) -> int:
-        """As many tokens as there may be, where drafting pays at all."""
+        """As many tokens as there may be, where drafting pays at all.
+
+        In company no more than pay on average: whoever drafts on makes all others wait.
+        """
         self.sure = []
         gamma = self.length.next()
-        return gamma if self.length.idle else LONGEST
+        return gamma if self.length.idle or self.length.company() > 1 else LONGEST
 
     def chance(self, confidence: float) -> float:
         """The chance that a token stands of which the draft is that sure."""

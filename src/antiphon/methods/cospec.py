@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
-from antiphon.arbiter.policy import Policy, load
 from antiphon.drafting.model import DraftModel
 from antiphon.drawing import Randomness
 from antiphon.errors import UserError
@@ -37,6 +36,9 @@ from antiphon.rules.catalogue import rules
 from antiphon.rules.evidence import Evidence
 from antiphon.rules.exact import Exact
 from antiphon.rules.judge import Rules
+
+if TYPE_CHECKING:  # Brings the Hub's client, which takes longer to import than the methods.
+    from antiphon.arbiter.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,4 +158,6 @@ def arbitrate(
 
 @lru_cache(maxsize=8)
 def _loaded(path: str, pair: str | None) -> Policy:
+    from antiphon.arbiter.policy import load
+
     return load(Path(path).expanduser(), pair)

@@ -12,12 +12,16 @@ import pickle
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from antiphon.cache import cache_home, mark, versions, whole
+from tokenizers import Tokenizer
 
-FORMAT = 1
+from antiphon.cache import cache_home, mark, versions, whole
+from antiphon.models.tokenizer import KeptTokenizer, unbounded
+
+FORMAT = 2
 """Rises when what is kept changes."""
 PARTS = ("*.json", "*.jinja", "*.model", "*.txt")
 """Files of a folder that a configuration or tokenizer may come from."""
@@ -63,7 +67,7 @@ class Known:
     """A model's configuration, its tokenizer, and its numbers of parameters (`source.count`)."""
 
     config: Any
-    tokenizer: Any
+    tokenizer: KeptTokenizer
     parameters: dict[str, int]
 
 
@@ -74,10 +78,14 @@ def recall(location: str, gguf_file: str | None) -> Known | None:
         return None
     try:
         # Written by this very module, in the user's own cache.
-        known = pickle.loads(file.read_bytes())
+        config, facts, parameters = pickle.loads(file.read_bytes())
+        backend, whole = _backend_file(facts.digest), _whole_file(file)
     except Exception:  # Cut off, or of a library that is no longer there: found out anew.
         return None
-    return known if isinstance(known, Known) else None
+    if not backend.is_file() or not whole.is_file():
+        return None
+    tokenizer = KeptTokenizer(facts, partial(_backend, backend), partial(_unpickled, whole))
+    return Known(config, tokenizer, parameters)
 
 
 def keep(location: str, gguf_file: str | None, known: Known) -> None:
@@ -85,8 +93,32 @@ def keep(location: str, gguf_file: str | None, known: Known) -> None:
     file = _file(location, gguf_file)
     if file is None:
         return
+    tokenizer = known.tokenizer
     with suppress(pickle.PicklingError, TypeError, AttributeError):  # Not every tokenizer can be.
-        whole(file, lambda partial: partial.write_bytes(pickle.dumps(known)))
+        whole(_whole_file(file), lambda part: part.write_bytes(pickle.dumps(tokenizer.whole)))
+        text = tokenizer.backend_tokenizer.to_str()
+        whole(_backend_file(tokenizer.facts.digest), lambda part: part.write_text(text))
+        parts = pickle.dumps((known.config, tokenizer.facts, known.parameters))
+        whole(file, lambda part: part.write_bytes(parts))
+
+
+@lru_cache(maxsize=8)
+def _backend(file: Path) -> Tokenizer:
+    """The models of a pair share one: reading a large vocabulary takes half a second."""
+    return unbounded(Tokenizer.from_file(str(file)))
+
+
+@lru_cache(maxsize=8)
+def _unpickled(file: Path) -> Any:
+    return pickle.loads(file.read_bytes())
+
+
+def _backend_file(digest: str) -> Path:
+    return cache_home() / "known" / f"{digest}.tokenizer.json"
+
+
+def _whole_file(file: Path) -> Path:
+    return file.with_suffix(".tokenizer.pkl")
 
 
 def _file(location: str, gguf_file: str | None) -> Path | None:

@@ -17,6 +17,7 @@ from antiphon.cache import mark
 from antiphon.errors import UserError
 from antiphon.models import known, shapes
 from antiphon.models.short_head import shorten
+from antiphon.models.tokenizer import kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Source:
         location: folder or hub id for transformers' loaders.
         gguf_file: the file in that folder, for GGUF.
         config: the transformers configuration, or `known.PlainConfig`.
-        tokenizer: the transformers fast tokenizer.
+        tokenizer: stands for the transformers fast tokenizer.
         head: the model is to propose only this many tokens, and special ones; None: all.
         ranking: ids from which those are taken first, then come the lowest ids (in a byte-pair
             vocabulary the most frequent ones).
@@ -167,7 +168,7 @@ def _read(name: str, location: str, gguf_file: str | None) -> known.Known:
             f"{name}: transformers cannot build a {config.model_type!r} ({_first_line(error)}): "
             "install what it needs, or give another model"
         ) from error
-    return known.Known(known.PlainConfig(config), tokenizer, counted)
+    return known.Known(known.PlainConfig(config), kept(tokenizer), counted)
 
 
 def load(source: Source, dtype: torch.dtype, device: torch.device) -> Any:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from antiphon.arbiter.policy import Policy
 from antiphon.drawing import Randomness
 from antiphon.rules.evidence import Evidence
+
+if TYPE_CHECKING:  # See `methods.cospec`.
+    from antiphon.arbiter.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)

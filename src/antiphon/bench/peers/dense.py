@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from transformers import GenerationConfig
 
-from antiphon.cache import cache_home
+from antiphon.cache import cache_home, whole_folder
 from antiphon.models import source
 from antiphon.models.source import Source
 
@@ -41,11 +39,6 @@ def _write(found: Source, folder: Path) -> None:
     module.generation_config = GenerationConfig(
         bos_token_id=own.bos_token_id, eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id
     )
-    part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
-    part.mkdir(parents=True)
-    try:
-        module.save_pretrained(part)
-        found.tokenizer.save_pretrained(part)
-        part.rename(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    with whole_folder(folder) as partial:
+        module.save_pretrained(partial)
+        found.tokenizer.save_pretrained(partial)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ from typing import Any
 
 import torch
 
-from antiphon.cache import cache_home, versions
+from antiphon.cache import cache_home, versions, whole_folder
 from antiphon.models import fused, packed
 from antiphon.models.compiled.layers import Layer
 from antiphon.models.kernels import kernel
@@ -100,23 +99,15 @@ def keep(
         "dtype": str(program.dtype).removeprefix("torch."),
         "eos": program.eos_token_ids,
     }
-    partial = None
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
-        graph, weights = hoisted(program.graph)
-        with warnings.catch_warnings():
+        with whole_folder(folder) as partial, warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            graph, weights = hoisted(program.graph)
             graph.save(str(partial / "graph.pt"))
-        torch.save(weights, partial / "weights.pt")
-        (partial / "meta.json").write_text(json.dumps(meta, indent=1))
-        if not folder.exists():  # Whoever comes first wins: both made the same.
-            partial.rename(folder)
+            torch.save(weights, partial / "weights.pt")
+            (partial / "meta.json").write_text(json.dumps(meta, indent=1))
     except (OSError, RuntimeError):  # No room: the next start traces again, nothing else.
         return False
-    finally:
-        if partial is not None:
-            shutil.rmtree(partial, ignore_errors=True)
     return True
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,7 +12,7 @@ from typing import Any
 
 import torch
 
-from antiphon.cache import cache_home
+from antiphon.cache import cache_home, whole_folder
 from antiphon.errors import UserError
 from antiphon.models import source
 from antiphon.models.compiled.graph import Traceable, traceable
@@ -79,9 +77,7 @@ def _make(found: Source, precision: str, folder: Path) -> None:
     graph = _converted(ready)
     eos = source.eos_tokens(module)
     graph = _compressed(graph, precision)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
-    try:
+    with whole_folder(folder) as partial:
         import openvino as ov
 
         ov.save_model(graph, partial / "model.xml", compress_to_fp16=False)
@@ -92,11 +88,6 @@ def _make(found: Source, precision: str, folder: Path) -> None:
             "layers": [asdict(layer) for layer in ready.layers],
         }
         (partial / "meta.json").write_text(json.dumps(meta, indent=1))
-        # Whoever comes first wins: both made the same.
-        if not folder.exists():
-            partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _converted(ready: Traceable) -> Any:
