@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from importlib import import_module
+from importlib.resources import files
 from typing import Any
 
 import typer
@@ -21,14 +23,19 @@ COMMANDS = {
     "train-arbiter": ("train", "train_arbiter"),
     "train-reward": ("reward", "train_reward"),
 }
-GROUPS = {"lab": ("lab", "app"), "trace": ("trace", "app")}
-"""Commands of commands. Both: module and name in it."""
+"""Modules, and the functions in them."""
+GROUPS = {
+    "lab": "The bundled tiny pair: train it anew, or test it.",
+    "trace": "Look at what `antiphon generate --trace` wrote.",
+}
+"""Modules of several commands, and what they are for."""
 
 
 def build(first: str | None = None) -> typer.Typer:
-    """The application with the command `first` alone, where that is one, else with all.
+    """The application as far as a command line needs it that begins with `first`.
 
-    Every command's module imports what the command needs, which takes seconds for all of them.
+    Where that is a command, the application has it alone: every command's module imports what the
+    command needs, which takes seconds for all of them. Else it has all, to be listed.
     """
     app = typer.Typer(
         name="antiphon",
@@ -38,13 +45,15 @@ def build(first: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_group)
-    one = first in (*COMMANDS, *GROUPS)
-    for name, place in COMMANDS.items():
-        if not one or name == first:
-            app.command(name)(_found(*place))
-    for name, place in GROUPS.items():
-        if not one or name == first:
-            app.add_typer(_found(*place), name=name)
+    if first in COMMANDS:
+        app.command(first)(_found(*COMMANDS[first]))
+    elif first in GROUPS:
+        app.add_typer(_found(first, "app"), name=first, help=GROUPS[first])
+    else:
+        for name, place in COMMANDS.items():
+            app.command(name)(_described(*place))
+        for name, purpose in GROUPS.items():
+            app.add_typer(typer.Typer(), name=name, help=purpose)
     return app
 
 
@@ -55,3 +64,19 @@ def _group() -> None:
 
 def _found(module: str, name: str) -> Any:
     return getattr(import_module(f"antiphon.cli.{module}"), name)
+
+
+def _described(module: str, name: str) -> Any:
+    """A function that does nothing, with the docstring of one whose module is only read."""
+    text = (files("antiphon.cli") / f"{module}.py").read_text(encoding="utf-8")
+    (found,) = (
+        node
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef) and node.name == name
+    )
+
+    def described() -> None:
+        pass
+
+    described.__doc__ = ast.get_docstring(found)
+    return described

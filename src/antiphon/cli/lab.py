@@ -10,7 +10,7 @@ import typer
 
 from antiphon.errors import UserError
 
-app = typer.Typer(help="The bundled tiny pair: train it anew, or test it.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

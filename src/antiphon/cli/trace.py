@@ -14,7 +14,7 @@ from antiphon.errors import UserError
 from antiphon.models import source
 from antiphon.serve.page import trace_page
 
-app = typer.Typer(help="Look at what `antiphon generate --trace` wrote.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()

@@ -108,7 +108,6 @@ def _backend(file: Path) -> Tokenizer:
     return unbounded(Tokenizer.from_file(str(file)))
 
 
-@lru_cache(maxsize=8)
 def _unpickled(file: Path) -> Any:
     return pickle.loads(file.read_bytes())
 

@@ -37,44 +37,66 @@ class Facts:
     chat_template: Any
     eos_token_id: int | None
     bos_token_id: int | None
-    all_special_ids: tuple[int, ...]
+    all_special_ids: list[int]
     special: dict[str, str]
     added: dict[str, int]
+
+
+KNOWN = ("chat_template", "eos_token_id", "bos_token_id", "all_special_ids")
+"""Attributes of a tokenizer that are its facts'."""
 
 
 class KeptTokenizer:
     """Behaves as the transformers tokenizer that it stands for.
 
+    Until that one is needed: from then on everything is asked of it, and whatever is set or
+    added is its own.
+
     Args:
         facts: from `learn`.
         backend: gives the `tokenizers.Tokenizer`, when a text is first read or written.
-        whole: gives the transformers tokenizer, when something else is first asked for.
+        whole: gives the transformers tokenizer, when something is asked that is not known here.
     """
 
     def __init__(
         self, facts: Facts, backend: Callable[[], Tokenizer], whole: Callable[[], Any]
     ) -> None:
-        self.facts, self._backend, self._whole = facts, backend, whole
-        self.chat_template = facts.chat_template
-        self.eos_token_id, self.bos_token_id = facts.eos_token_id, facts.bos_token_id
-        self.all_special_ids = list(facts.all_special_ids)
-
-    @property
-    def backend_tokenizer(self) -> Tokenizer:
-        return self._backend()
+        # Not by `self.`: attributes that are set belong to the tokenizer itself.
+        self.__dict__.update(_facts=facts, _backend=backend, _load=whole, _loaded=None)
 
     @property
     def whole(self) -> Any:
         """The transformers tokenizer."""
-        return self._whole()
+        return self._asked()
+
+    @property
+    def facts(self) -> Facts:
+        return self._facts if self._loaded is None else learn(self._loaded)
+
+    @property
+    def backend_tokenizer(self) -> Tokenizer:
+        backend: Tokenizer = (
+            self._backend() if self._loaded is None else self._loaded.backend_tokenizer
+        )
+        return backend
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # Never ours: a copy that is being made has no attributes yet.
+        if name.startswith("_"):  # Never set: a copy that is being made has no attributes yet.
             raise AttributeError(name)
-        return getattr(self._whole(), name)
+        if self._loaded is None and name in KNOWN:
+            return getattr(self._facts, name)
+        return getattr(self._asked(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._asked(), name, value)
+
+    def _asked(self) -> Any:
+        if self._loaded is None:
+            self.__dict__["_loaded"] = self._load()
+        return self._loaded
 
     def __len__(self) -> int:
-        return self.facts.size
+        return self._facts.size if self._loaded is None else len(self._loaded)
 
     def get_added_vocab(self) -> dict[str, int]:
         return dict(self.facts.added)
@@ -83,29 +105,29 @@ class KeptTokenizer:
         return self.backend_tokenizer.get_vocab(with_added_tokens=True)
 
     def __call__(self, text: Any, *others: Any, **options: Any) -> Any:
-        if others or not self.facts.plain or not isinstance(text, str):
+        plain = isinstance(text, str) and not others and not set(options) - {"add_special_tokens"}
+        if self._loaded is not None or not self._facts.plain or not plain:
             return self.whole(text, *others, **options)
-        if set(options) - {"add_special_tokens"}:
-            return self.whole(text, **options)
         ids = self.backend_tokenizer.encode(text, **options).ids
         return Encoded(input_ids=ids, attention_mask=[1] * len(ids))
 
-    def encode(self, text: Any, **options: Any) -> list[int]:
-        ids: list[int] = self(text, **options)["input_ids"]
-        return ids
+    def encode(self, text: Any, *others: Any, **options: Any) -> Any:
+        if self._loaded is None and not others:
+            return self(text, **options)["input_ids"]
+        return self.whole.encode(text, *others, **options)
 
     def apply_chat_template(self, messages: Sequence[Any], **options: Any) -> Any:
         """As transformers does it; by ourselves for one conversation of plain texts, as text."""
-        plain = {"tokenize": False, "add_generation_prompt": True}
-        if options == plain and isinstance(self.chat_template, str) and _are_texts(messages):
+        known, template = self._loaded is None and self._facts.plain, self.chat_template
+        plain = options == {"tokenize": False, "add_generation_prompt": True}
+        if known and plain and isinstance(template, str) and _are_texts(messages):
             try:
-                template = _compiled(self.chat_template)
-                return template.render(
+                return _compiled(template).render(
                     messages=[dict(message) for message in messages],
                     tools=None,
                     documents=None,
                     add_generation_prompt=True,
-                    **self.facts.special,
+                    **self._facts.special,
                 )
             except Exception:  # A template beyond what we give it, or one that refuses.
                 pass
@@ -122,8 +144,9 @@ class Encoded(dict[str, list[int]]):
 
 def kept(tokenizer: Any) -> KeptTokenizer:
     """A transformers fast tokenizer that is at hand, in the form of one that was kept."""
-    backend = unbounded(Tokenizer.from_str(tokenizer.backend_tokenizer.to_str()))
-    return KeptTokenizer(learn(tokenizer), lambda: backend, lambda: tokenizer)
+    made = KeptTokenizer(learn(tokenizer), lambda: tokenizer.backend_tokenizer, lambda: tokenizer)
+    _ = made.whole
+    return made
 
 
 def learn(tokenizer: Any) -> Facts:
@@ -147,7 +170,7 @@ def learn(tokenizer: Any) -> Facts:
         chat_template=tokenizer.chat_template,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=tokenizer.bos_token_id,
-        all_special_ids=tuple(tokenizer.all_special_ids),
+        all_special_ids=list(tokenizer.all_special_ids),
         special={name: str(token) for name, token in tokenizer.special_tokens_map.items()},
         added=dict(tokenizer.get_added_vocab()),
     )
