@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
+from antiphon.errors import UserError
 from antiphon.lab import pair_path
 from antiphon.models import known, source
 from antiphon.models.hf import head_size, key_heads
@@ -62,6 +63,18 @@ def test_what_lacks_a_part_is_found_out_anew(folder: str, tmp_path: Path, part: 
     assert known.recall(folder, None) is None
     source.find(folder)
     assert known.recall(folder, None) is not None
+
+
+def test_a_tokenizer_that_cannot_be_read_is_named(folder: str, tmp_path: Path) -> None:
+    source.find(folder)
+    for file in (tmp_path / "cache" / "known").glob("*.tokenizer.*"):
+        file.write_bytes(b"{")
+    again = known.recall(folder, None)
+    assert again is not None
+    with pytest.raises(UserError, match=r"tokenizer\.json: .* delete it"):
+        again.tokenizer("a")
+    with pytest.raises(UserError, match=r"tokenizer\.pkl: .* delete it"):
+        again.tokenizer.decode([1])
 
 
 def test_what_cannot_be_read_is_found_out_anew(folder: str, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from antiphon.cache import cache_home, mark, versions, whole
+from antiphon.errors import UserError
 from antiphon.models.tokenizer import KeptTokenizer, unbounded
 
 FORMAT = 2
@@ -93,23 +94,36 @@ def keep(location: str, gguf_file: str | None, known: Known) -> None:
     file = _file(location, gguf_file)
     if file is None:
         return
-    tokenizer = known.tokenizer
+    tokenizer, facts = known.tokenizer, known.tokenizer.facts
     with suppress(pickle.PicklingError, TypeError, AttributeError):  # Not every tokenizer can be.
-        whole(_whole_file(file), lambda part: part.write_bytes(pickle.dumps(tokenizer.whole)))
-        text = tokenizer.backend_tokenizer.to_str()
-        whole(_backend_file(tokenizer.facts.digest), lambda part: part.write_text(text))
-        parts = pickle.dumps((known.config, tokenizer.facts, known.parameters))
-        whole(file, lambda part: part.write_bytes(parts))
+        for where, what in (
+            (_whole_file(file), pickle.dumps(tokenizer.whole)),
+            (_backend_file(facts.digest), tokenizer.backend_tokenizer.to_str().encode()),
+            (file, pickle.dumps((known.config, facts, known.parameters))),
+        ):
+            whole(where, partial(Path.write_bytes, data=what))
 
 
 @lru_cache(maxsize=8)
 def _backend(file: Path) -> Tokenizer:
     """The models of a pair share one: reading a large vocabulary takes half a second."""
-    return unbounded(Tokenizer.from_file(str(file)))
+    with _readable(file):
+        return unbounded(Tokenizer.from_file(str(file)))
 
 
 def _unpickled(file: Path) -> Any:
-    return pickle.loads(file.read_bytes())
+    with _readable(file):
+        return pickle.loads(file.read_bytes())
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise UserError(
+            f"{file}: a tokenizer that was kept cannot be read ({type(error).__name__}): delete it"
+        ) from error
 
 
 def _backend_file(digest: str) -> Path:

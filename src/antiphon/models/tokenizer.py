@@ -145,7 +145,7 @@ class Encoded(dict[str, list[int]]):
 def kept(tokenizer: Any) -> KeptTokenizer:
     """A transformers fast tokenizer that is at hand, in the form of one that was kept."""
     made = KeptTokenizer(learn(tokenizer), lambda: tokenizer.backend_tokenizer, lambda: tokenizer)
-    _ = made.whole
+    made.__dict__["_loaded"] = tokenizer
     return made
 
 
