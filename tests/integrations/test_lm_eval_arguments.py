@@ -15,7 +15,7 @@ from antiphon.integrations.lm_eval_arguments import (
     with_flags,
 )
 from antiphon.lab import pair_path
-from antiphon.methods import Autoregressive, Speculative
+from antiphon.methods import Autoregressive, Majority, Speculative
 from antiphon.params import SamplingParams
 
 BUNDLED = str(pair_path("target"))
@@ -43,6 +43,7 @@ def understood(
         ({"gamma": 3, "confidence": 0.5}, (Speculative(3, confidence=0.5), None, None)),
         ({"gamma": "auto", "chains": None}, (Speculative("auto"), None, None)),
         ({"name": "autoregressive"}, (Autoregressive(), BUNDLED, None)),
+        ({"target": "T", "name": "majority", "samples": 4}, (Majority(4), "T", None)),
         ({"draft": "self"}, (Speculative(), None, "self")),
     ],
     ids=repr,

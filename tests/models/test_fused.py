@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.models.test_hf import plain
 
-from antiphon.models import fused, linear
+from antiphon.models import fused, kernels, linear
 from antiphon.models.base import Extension, Scores
 from antiphon.models.compiled.traced import TracedModel, traced
 
 needs = pytest.mark.skipif(not fused.ready(), reason="no C++ compiler")
 DTYPES = [torch.float32, torch.bfloat16]
-FLOATS = {"float32": "f32", "bfloat16": "bf16"}
-EXACT = ["int8", "int4", *(name for name, operation in FLOATS.items() if fused.has(operation))]
+EXACT = ["int8", "int4", *(name for name in ("float32", "bfloat16") if kernels.is_own(name))]
 EXAMPLES = settings(deadline=None, max_examples=40)
 
 

@@ -9,15 +9,14 @@ import torch
 from torch import nn
 
 from antiphon.errors import UserError
-from antiphon.models import fused, kernels
+from antiphon.models import kernels
 from antiphon.models import linear as packing
 from antiphon.models.packed_linear import PackedLinear
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3, "int8": 3e-2, "int4": 1.5e-1}
 
 
-FLOATS = {"float32": "f32", "bfloat16": "bf16"}
-PLAIN = [f"{name} without fused operations" for name in (*FLOATS, "int8", "int4")]
+PLAIN = [f"{name} without fused operations" for name in kernels.FASTER]
 
 
 def supported(precision: str) -> bool:
@@ -63,7 +62,7 @@ def test_a_row_does_not_depend_on_its_neighbours(precision: str) -> None:
         together = layer(rows)
         for i in range(16):
             alone = layer(rows[i : i + 1])[0]
-            if precision.startswith("int") or fused.has(FLOATS.get(precision, "")):
+            if precision.startswith("int") or kernels.is_own(precision):
                 assert torch.equal(alone, together[i])
             else:
                 torch.testing.assert_close(alone, together[i], rtol=1e-4, atol=1e-5)

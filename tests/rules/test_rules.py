@@ -215,6 +215,7 @@ BAD = [
     ("rule", "cactus/delta=nan", ">= 0"),
     ("rule", "lenience/l=0", "at most 1"),
     ("rule", "topk/k=1.5", "whole number"),
+    ("veto", "entropy/target=1/draft=1/spare=yes", "give true or false"),
     ("rule", "topk/k=0", ">= 1"),
     ("rule", "ensemble/w=2", "0 to 1"),
     ("rule", "cascade/kind=odd", "chow"),
@@ -234,6 +235,11 @@ BAD = [
 def test_rules_that_cannot_be_are_refused_by_name(kind: str, text: str, fix: str) -> None:
     with pytest.raises(UserError, match=fix):
         parse(kind, text)
+
+
+@pytest.mark.parametrize("said", ["true", "false"])
+def test_truth_values_are_read_as_they_are_meant(said: str) -> None:
+    assert parse("veto", f"entropy/target=1/draft=1/spare={said}").spare is (said == "true")
 
 
 def test_every_rule_says_what_it_guarantees_and_where_it_is_from() -> None:

@@ -182,9 +182,10 @@ def test_metrics_count_what_was_written(server: Server) -> None:
 
     before = counts()
     wish: dict[str, Any] = {"temperature": 0.9, "max_tokens": 40, "seed": 4}
-    asked = {name: ask(server, name, **wish) for name in ("smc", "rsd", "cospec")}
+    meanings = {"smc": "resamples", "rsd": "steps_refused", "cospec": "rescues"}
+    asked = {name: ask(server, name, **wish) for name in meanings}
     after = counts()
-    for name, meaning in (("smc", "resamples"), ("rsd", "steps_refused"), ("cospec", "rescues")):
+    for name, meaning in meanings.items():
 
         def grown(metric: str, name: str = name) -> float:
             key = f'antiphon_{metric}_total{{method="{name}"}}'

@@ -26,6 +26,8 @@ BATCH = 16
 """Requests in flight where neither `batch` nor lm_eval's `batch_size` says a number."""
 MAX_GEN_TOKS = 256
 """The longest output where a task does not say; lm_eval's own models have the same."""
+TARGET_ALONE = ("autoregressive", "majority")
+"""Methods that ask no draft."""
 
 _MODEL_ARGUMENTS = (
     "target draft method dtype target_quant draft_quant device threads profile batch".split()
@@ -90,7 +92,7 @@ def method_and_models(
                 f"or choose among {', '.join([*_MODEL_ARGUMENTS, *known])}"
             )
     method = spec.build(name, {key: str(value) for key, value in given.items()})
-    drafts = name != "autoregressive" and not ngram
+    drafts = name not in TARGET_ALONE and not ngram
     idle = "draft" if draft else "draft_quant" if draft_quant != "none" else None
     if idle and not drafts:
         raise UserError(f"{idle} does nothing for {spec.describe(method)}: drop it")

@@ -101,7 +101,7 @@ class SMC:
         if params.greedy:
             raise UserError("smc draws samples: give a --temperature above 0")
         if "auto" in (self.particles, self.gamma) and models.costs is None:
-            raise UserError("'auto' needs measured pass costs: load the pair with costs=True")
+            raise UserError("'auto' needs measured pass costs: make_engine(pair, costs=True)")
 
     def run(self, request: Request, models: Models) -> Steps[None]:
         assert models.draft is not None

@@ -153,7 +153,7 @@ def need_draft(what: str, drafter: str, models: Models) -> None:
 def need_costs(gamma: object, models: Models) -> None:
     """Raise UserError where pass costs are needed and were not measured."""
     if gamma == "auto" and models.costs is None:
-        raise UserError("gamma 'auto' needs measured pass costs: load the pair with costs=True")
+        raise UserError("gamma 'auto' needs measured pass costs: make_engine(pair, costs=True)")
 
 
 def _is_int(value: object) -> TypeGuard[int]:

@@ -155,3 +155,8 @@ def kernel(precision: str) -> type[PackedLinear]:
         raise UserError(f"precision is {precision!r}: choose {', '.join(KERNELS)}")
     faster = FASTER.get(precision, {})
     return next((faster[name] for name in faster if fused.has(name)), KERNELS[precision])
+
+
+def is_own(precision: str) -> bool:
+    """Whether our own kernel is that one: then its rows are independent bit for bit."""
+    return any(map(fused.has, FASTER.get(precision, {})))

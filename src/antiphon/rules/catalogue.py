@@ -95,6 +95,10 @@ def parse(kind: str, text: str) -> Any:
 
 
 def _value(kind: str, name: str, key: str, text: str, hint: Any) -> Any:
+    if hint is bool:
+        if text.lower() not in ("true", "false"):
+            raise UserError(f"{kind} {name}: {key} is {text!r}: give true or false")
+        return text.lower() == "true"
     if hint not in (int, float):
         return text
     try:

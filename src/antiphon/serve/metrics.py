@@ -17,6 +17,7 @@ MEANINGS = {
     "specguard": "steps_refused",
     "rsd": "steps_refused",
     "stepscore": "steps_refused",
+    "specreason": "steps_refused",
 }
 """What it means that a method fired; speculative decoding's own depends on its rules."""
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
