@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -70,15 +70,24 @@ def demo(
 
 
 def methods() -> None:
-    """List the decoding methods, and the token rules, with their guarantee and source."""
+    """List the decoding methods, and the token rules, with their knobs, guarantee and source."""
     table = Table("method", "guarantee", "knobs", "source")
     for name, config in METHODS.items():
-        knobs = ", ".join(field.name for field in dataclasses.fields(config)) or "none"
-        table.add_row(name, config.GUARANTEE, knobs, config.SOURCE)
+        table.add_row(name, config.GUARANTEE, _knobs(config), config.SOURCE)
     Console().print(table)
     for kind, known in KINDS.items():
         table = Table(f"--{kind}", "guarantee", "arguments", "source")
         for name, config in known.items():
-            knobs = ", ".join(field.name for field in dataclasses.fields(config)) or "none"
-            table.add_row(name, config.GUARANTEE, knobs, config.SOURCE)
+            table.add_row(name, config.GUARANTEE, _knobs(config), config.SOURCE)
         Console().print(table)
+
+
+def _knobs(config: type[Any]) -> str:
+    """The fields of a method or rule with their defaults.
+
+    A name alone: it has to be given, is empty, or is too long for a table.
+    """
+    fields = dataclasses.fields(config)
+    unsaid = (dataclasses.MISSING, None, "")
+    said = {f.name: "" if f.default in unsaid else f"={f.default}" for f in fields}
+    return ", ".join(n if "\n" in value else n + value for n, value in said.items()) or "none"

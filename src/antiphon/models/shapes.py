@@ -2,7 +2,7 @@
 
 ``random:llama-3.1-8b`` has that model's layers and vocabulary, and says nothing that means
 anything. What a pass costs does not depend on the weights; what is accepted does, so use it with
-``--rule forced/rate=0.8`` or with methods that accept everything.
+``speculative:rule=forced/rate=0.8`` or with methods that accept everything.
 """
 
 from __future__ import annotations
