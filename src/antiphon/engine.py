@@ -61,6 +61,7 @@ class Engine:
         self.trace = trace
         self._line: deque[tuple[str, Request, Method]] = deque()
         self._live: dict[str, Live] = {}
+        self._awaited: dict[str, list[Delta]] = {}
         self._count = 0
 
     @property
@@ -136,6 +137,7 @@ class Engine:
             deltas += [delta for live in moved if (delta := live.advance())]
             break
         self._retire()
+        self._post(deltas)
         return deltas
 
     def cancel(self, name: str) -> Delta | None:
@@ -146,23 +148,17 @@ class Engine:
             return None
         delta = live.last_delta(live.end("cancelled"))
         self._retire()
+        self._post([delta])
         return delta
 
     def stream(
         self, prompt: Sequence[int], params: SamplingParams, method: Method
     ) -> Iterator[Delta]:
-        """Deltas of one prompt's samples as they come; leaving the loop cancels them."""
-        names = set(self.submit(prompt, params, method))
-        try:
-            while names:
-                for delta in self.step():
-                    if delta.request in names:
-                        if delta.result is not None:
-                            names.discard(delta.request)
-                        yield delta
-        finally:
-            for name in names:
-                self.cancel(name)
+        """Deltas of one prompt's samples as they come; leaving the loop cancels them.
+
+        Several streams may be read in turns: each steps the engine for all.
+        """
+        yield from self._news(self.submit(prompt, params, method))
 
     def generate(
         self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams], method: Method
@@ -173,15 +169,41 @@ class Engine:
         """
         for prompt, wish in zip(prompts, params, strict=True):
             self._refuse(prompt, wish)
+            method.check(self.models, wish)
         names = [
             self.submit(prompt, wish, method) for prompt, wish in zip(prompts, params, strict=True)
         ]
-        done: dict[str, Result] = {}
-        while len(done) < sum(map(len, names)):
-            for delta in self.step():
-                if delta.result is not None:
-                    done[delta.request] = delta.result
+        news = self._news([name for group in names for name in group])
+        done = {delta.request: delta.result for delta in news if delta.result is not None}
         return [[done[name] for name in group] for group in names]
+
+    def _news(self, names: Sequence[str]) -> Iterator[Delta]:
+        """Deltas of these samples until all have ended; whoever leaves earlier cancels the rest."""
+        left = dict.fromkeys(names)
+        self._awaited |= {name: [] for name in names}
+        try:
+            while left:
+                news = [self._awaited[name].pop(0) for name in left if self._awaited[name]]
+                for delta in news:
+                    if delta.result is not None:
+                        del left[delta.request]
+                    yield delta
+                if not news:
+                    waiting = {name for name, _, _ in self._line}
+                    for name in [n for n in left if n not in self._live and n not in waiting]:
+                        del left[name]  # Somebody has cancelled it in line.
+                    self.step()
+        finally:
+            for name in names:
+                del self._awaited[name]
+            for name in left:
+                self.cancel(name)
+
+    def _post(self, deltas: Sequence[Delta]) -> None:
+        """Lay news by for those who wait for them."""
+        for delta in deltas:
+            if delta.request in self._awaited:
+                self._awaited[delta.request].append(delta)
 
     def _admit(self) -> list[Live]:
         fresh = []

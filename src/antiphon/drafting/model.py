@@ -13,7 +13,7 @@ from antiphon.models.base import Extension, LanguageModel
 from antiphon.request import Request, Steps, ask
 from antiphon.rules.base import Block
 from antiphon.rules.evidence import entropy
-from antiphon.sampling import Context, Distributions, favourites
+from antiphon.sampling import Context, Distributions, favourites, shaped
 
 
 class DraftModel:
@@ -74,13 +74,14 @@ class DraftModel:
             contexts = [tip.context for tip in tips]
             thoughts = Distributions(scores.logits, self._open, contexts) if self._thinks else None
             best = favourites(scores.logits, params, contexts) if params.greedy else []
+            ranks = shaped(scores.logits, params, contexts) if best and not depth else None
             grown: dict[int, _Tip] = {}
             for i, tip in enumerate(tips):
                 thought = thoughts[i] if thoughts else None
                 if thought is not None and self._unsure(thought):
                     continue
                 if best:
-                    drawn = _ranked(best[i], scores.logits[i], 1 if depth else tip.chains)
+                    drawn = [best[i]] if ranks is None else _ranked(best[i], ranks[i], tip.chains)
                 else:
                     assert thought is not None
                     drawn = self._draws(thought, tip.chains)
@@ -192,9 +193,10 @@ _ADAEDL = 0.2
 """The factor of the entropy in AdaEDL's bound."""
 
 
-def _ranked(best: int, logits: torch.Tensor, count: int) -> list[int]:
-    """The `count` best tokens of a row ``[V]``, beginning with the one that sampling prefers."""
+def _ranked(best: int, scores: torch.Tensor, count: int) -> list[int]:
+    """The `count` best tokens of shaped scores ``[V]``, beginning with the one sampling prefers."""
     if count == 1:
         return [best]
-    ranked = logits.topk(min(count, len(logits))).indices.tolist()
-    return [best, *[token for token in ranked if token != best][: count - 1]]
+    ranked = scores.topk(min(count, len(scores)))
+    possible = ranked.indices[ranked.values > -math.inf].tolist()
+    return [best, *[token for token in possible if token != best][: count - 1]]

@@ -5,6 +5,7 @@ Saxena 2023 (prompt lookup decoding); no model, no passes.
 
 from __future__ import annotations
 
+from antiphon.params import Language
 from antiphon.request import Steps
 from antiphon.rules.base import Block
 from antiphon.sampling import Context
@@ -17,14 +18,29 @@ class NGram:
         longest, shortest: lengths of the suffix to look up.
     """
 
-    def __init__(self, longest: int = 4, shortest: int = 2) -> None:
+    def __init__(
+        self,
+        longest: int = 4,
+        shortest: int = 2,
+        grammar: Language | None = None,
+        vocabulary: int = 0,
+    ) -> None:
+        self.grammar, self.vocabulary = grammar, vocabulary
         self.sizes = range(longest, shortest - 1, -1)
         self._text: list[int] = []
         self._after: dict[tuple[int, ...], int] = {}
 
     def propose(self, context: Context, gamma: int) -> Steps[Block]:
         yield from ()
-        return Block.chain(self.lookup(context.since(len(self._text)), gamma))
+        found = self.lookup(context.since(len(self._text)), gamma)
+        if self.grammar is not None:
+            # What is copied knows no grammar, and lossy rules may keep it.
+            for place, token in enumerate(found):
+                allowed = self.grammar.allowed(context.output + found[:place], self.vocabulary)
+                if not allowed[token]:
+                    found = found[:place]
+                    break
+        return Block.chain(found)
 
     def settle(self, accepted: tuple[int, ...]) -> None:
         """Nothing to drop: there is no cache."""

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from antiphon.errors import UserError
-from antiphon.logprobs import logprobs_of
 from antiphon.methods.base import Models
 from antiphon.methods.branches import Branches
-from antiphon.methods.selection import answer, vote
+from antiphon.methods.selection import answer, visible, vote
 from antiphon.params import SamplingParams
-from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask
+from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask, judge
 from antiphon.sampling import Context, choose
 
 
@@ -59,18 +58,20 @@ class Majority:
             contexts = [Context(request.prompt, tuple(tokens[i])) for i in going]
             logits = scores.logits[[rows[i] for i in going]]
             drawn = choose(logits, request.params, contexts, request.randomness)
-            values = logprobs_of(logits, drawn).tolist()
+            told = judge(logits, drawn, request.params.logprobs)
             branches = Branches(models.target, tree)
             left = {}
-            for i, token, value in zip(going, drawn, values, strict=True):
+            for i, token, each in zip(going, drawn, told, strict=True):
                 tokens[i].append(token)
-                judged[i].append(Judged(value))
+                judged[i].append(each)
                 texts[i] += readers[i].push(token)
-                if token not in ends and request.room(len(tokens[i])) > 0:
+                stopped = visible(texts[i], request.params.stop) != texts[i]
+                if not stopped and token not in ends and request.room(len(tokens[i])) > 0:
                     left[i] = branches.add(tips[i], (token,))[-1]
             tips = left
 
-        chosen = vote([answer(text + r.flush()) for text, r in zip(texts, readers, strict=True)])
+        whole = [text + reader.flush() for text, reader in zip(texts, readers, strict=True)]
+        chosen = vote([answer(visible(text, request.params.stop)) for text in whole])
         target: Provenance = "target"
         yield Commit(
             tokens=tuple(tokens[chosen]),

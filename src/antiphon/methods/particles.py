@@ -37,7 +37,9 @@ def log_mean(log_weights: Floats) -> float:
 
 
 def effective_size(log_weights: Floats) -> float:
-    """ESS: ``(sum w)^2 / sum w^2``, from 1 to N."""
+    """ESS: ``(sum w)^2 / sum w^2``, from 1 to N; 0 where all weights are ``-inf``."""
+    if log_weights.max() == -np.inf:
+        return 0.0
     weights = normalised(log_weights)
     return float(1 / (weights**2).sum())
 

@@ -23,7 +23,7 @@ from antiphon.methods.particles import (
     log_mean,
     normalised,
 )
-from antiphon.methods.selection import answer, weighted_vote
+from antiphon.methods.selection import answer, visible, weighted_vote
 from antiphon.methods.weighing import Outcome, Round, controlled_blocks, whole_blocks
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask, judge
 from antiphon.sampling import Context, Distributions, distribution
@@ -245,7 +245,8 @@ class Population:
     def _text(self, particle: Particle) -> str:
         assert self.request.detokenizer is not None
         reader = self.request.detokenizer(self.request.prompt)
-        return "".join(map(reader.push, particle.tokens)) + reader.flush()
+        text = "".join(map(reader.push, particle.tokens)) + reader.flush()
+        return visible(text, self.request.params.stop)
 
     def _count_slots(self, drafts: Sequence[Draft]) -> None:
         """The target's slots now, and those of as many sequences with nothing in common."""

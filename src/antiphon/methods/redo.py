@@ -11,13 +11,12 @@ from typing import Literal
 import torch
 
 from antiphon.drafting.model import DraftModel
-from antiphon.logprobs import logprobs_of
 from antiphon.methods.base import Models
 from antiphon.methods.loop import EMPTY, exact_judge, hypothetical, verification
 from antiphon.methods.speculative import block_length, pace_of
 from antiphon.methods.steps import Candidate, Scored, StepWriter
 from antiphon.models.base import Extension, Scores
-from antiphon.request import Provenance, Steps, ask
+from antiphon.request import Provenance, Steps, ask, judge
 from antiphon.rules.base import Block
 from antiphon.sampling import Context
 
@@ -61,7 +60,7 @@ class Redo:
             return (yield from self.write(context))
         self.target.accept(scored)
         self.draft.keep(step)
-        step.logprobs = scored.logprobs.tolist()
+        step.judged = list(scored.judged)
         return step
 
     def write(self, context: Context) -> Steps[Candidate]:
@@ -92,13 +91,13 @@ class Redo:
             signed: list[Provenance] = ["draft"] * len(kept)
             rows = (0, *(i + 1 for i in verdict.accepted))
             new = [*kept, verdict.token]
-            told = logprobs_of(scores.logits, new, rows).tolist()
+            told = judge(scores.logits, new, self.request.params.logprobs, rows)
             # A step may end within the block; what follows it falls.
             count = 0
-            for token, who, logprob in zip(new, [*signed, own], told, strict=True):
+            for token, who, each in zip(new, [*signed, own], told, strict=True):
                 step.tokens.append(token)
                 step.who.append(who)
-                step.logprobs.append(logprob)
+                step.judged.append(each)
                 step.text += reader.push(token)
                 count += 1
                 step.ended = self.target.ended(token, step.text)

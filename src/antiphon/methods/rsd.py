@@ -98,4 +98,6 @@ class RSD:
             return 1.0 if reward >= self.delta else 0.0
         if self.accept == "clipped":
             return min(max(reward, 0.0), 1.0)
-        return 1.0 / (1.0 + math.exp(-self.slope * (reward - self.delta)))
+        # Beyond 500 the logistic function is 0 or 1 in any case, and exp would overflow.
+        odds = min(max(self.slope * (reward - self.delta), -500.0), 500.0)
+        return 1.0 / (1.0 + math.exp(-odds))

@@ -80,6 +80,8 @@ class SMC:
             raise UserError(f"scheme is {self.scheme!r}: choose {', '.join(SCHEMES)}")
         if self.draft_temperature is not None and not self.draft_temperature > 0:
             raise UserError(f"draft_temperature is {self.draft_temperature!r}: give it above 0")
+        if self.draft_temperature is not None:
+            SamplingParams(temperature=self.draft_temperature)  # Has bounds of its own.
         if not self.power > 0:
             raise UserError(f"power is {self.power!r}: give a number above 0")
         if not 0 <= self.control <= 1:

@@ -7,7 +7,7 @@ log-probability (LPBV), else written anew by the target.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 import torch
@@ -27,6 +27,10 @@ from antiphon.sampling import Context
 SELECTORS = ("medoid", "text", "numbers")
 RANGE = (0.01, 0.99)
 """The quantiles of the profile that scores are scaled to 0 and 1 by."""
+
+
+GROUNDED_BY = ("layers", "threshold", "renormalise", "residual")
+"""Fields that grounding scores depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class SpecGuard:
             if accepted:
                 draft.accept(scored)
                 # The target has not read the step: what counts is the draft's own.
-                chosen.logprobs = scored.logprobs.tolist()
+                chosen.judged = list(scored.judged)
             else:
                 # 3. Refused: the target writes the step, and nobody verifies it.
                 draft.drop()
@@ -174,11 +178,25 @@ class SpecGuard:
                         "specguard needs the range of its scores: make a profile with antiphon "
                         f"calibrate and give --profile FILE, or give low_{short} and high_{short}"
                     )
+                self._refuse_other_scores(short)
                 seen = seen_of_steps(models.profile, params.temperature, self.boundary)
                 low = seen.quantile(name, RANGE[0]) if low is None else low
                 high = seen.quantile(name, RANGE[1]) if high is None else high
+            if low is not None and high is not None and not low < high:
+                raise UserError(f"low_{short} is {low} and high_{short} {high}: give a range")
             found.append((low or 0.0, 1.0 if high is None else high))
         return found[0], found[1]
+
+    def _refuse_other_scores(self, short: str) -> None:
+        """A profile's ranges are of scores as they are made by default."""
+        makers = ["aggregate", *(GROUNDED_BY if short == "grounding" else ())]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in makers and value != field.default:
+                raise UserError(
+                    f"the profile's ranges are of {field.name}={field.default}: with "
+                    f"{field.name}={value} give low_{short} and high_{short}"
+                )
 
 
 def select(selector: str, candidates: list[Candidate]) -> int:

@@ -85,7 +85,9 @@ class SpecReason:
             if steps >= self.first:
                 # 1. The draft writes a step.
                 (drafted,) = yield from draft.propose(context, 1)
-
+            read = len(context.prompt) + len(context.output) + len(question)
+            # At the context's end there is no room for the question.
+            if drafted is not None and read + len(drafted.tokens) <= models.target.context_length:
                 # 2. The target reads it and the question, in one pass, and its next token grades.
                 scored = yield from target.score(context, drafted.tokens, then=question)
                 assert scored.answer is not None

@@ -8,7 +8,7 @@ other rules (`rules.catalogue`) trade that for speed or for quality.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeGuard
 
 from antiphon.drafting.base import Drafter
@@ -95,7 +95,8 @@ class Speculative:
 
     def _drafter(self, request: Request, models: Models, pace: Pace | None) -> Drafter:
         if self.drafter == "ngram":
-            return NGram(longest=self.ngram)
+            vocabulary = models.target.vocab_size
+            return NGram(self.ngram, grammar=request.params.grammar, vocabulary=vocabulary)
         assert models.draft is not None
         return DraftModel(
             models.draft,
@@ -120,7 +121,7 @@ def block_length(
         return FixedLength(gamma)
     assert models.costs is not None
     if drafter != "model":
-        return FittedLength(models.costs, company=company)
+        return FittedLength(replace(models.costs, draft=None), company=company)
     if models.profile is None:
         return Pace(FittedLength(models.costs, company=company))
     acceptance = models.profile.nearest(params.temperature).acceptance

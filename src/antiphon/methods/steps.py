@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import torch
 
 from antiphon.drawing import draw_rows
-from antiphon.logprobs import logprobs_of
 from antiphon.methods.boundary import ends_step
 from antiphon.methods.branches import Branches
 from antiphon.methods.grounding import Grounding
 from antiphon.models.base import Capture, Extension, LanguageModel
-from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask
+from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask, judge
 from antiphon.sampling import Context, distribution
 
 AGGREGATES = ("min", "mean", "p10")
@@ -29,7 +28,7 @@ class Candidate:
         nodes: the tree nodes that read it; the last token has none.
         ended: the step is complete: its boundary after some text, or an end token.
         sums: sum of the hidden states that read it.
-        logprobs: of its tokens under the model that wrote it, before temperature and truncation.
+        judged: what the model that wrote it, or judged it last, says of its tokens.
         who: wrote each token, where not all are the writer's own.
     """
 
@@ -38,7 +37,7 @@ class Candidate:
     nodes: list[int] = field(default_factory=list)
     ended: bool = False
     sums: torch.Tensor | None = None
-    logprobs: list[float] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
     who: list[Provenance] = field(default_factory=list)
 
 
@@ -47,7 +46,7 @@ class Scored:
     """A scoring pass: log-probability and grounding of every token of a step.
 
     Attributes:
-        logprobs: ``[T]``, natural log, before temperature and truncation.
+        judged: its tokens, by logits before temperature and truncation.
         grounding: ``[T]``; None where it was not asked for.
         attention: what `Grounding.absorb` takes if the step is accepted.
         nodes: of the step in the tree.
@@ -57,13 +56,18 @@ class Scored:
         answer: the logits ``[V]`` after what was read behind the step; None where nothing was.
     """
 
-    logprobs: torch.Tensor
+    judged: tuple[Judged, ...]
     grounding: torch.Tensor | None
     attention: torch.Tensor | None
     nodes: Sequence[int]
     after: torch.Tensor
     hidden: torch.Tensor | None = None
     answer: torch.Tensor | None = None
+
+    @property
+    def logprobs(self) -> torch.Tensor:
+        """Of the step's tokens, ``[T]``, natural log."""
+        return torch.tensor([each.logprob for each in self.judged])
 
 
 class StepWriter:
@@ -130,13 +134,13 @@ class StepWriter:
             contexts = [context.then(candidates[i].tokens) for i in going]
             p = distribution(logits[[rows[i] for i in going]], self.request.params, contexts)
             drawn = draw_rows(p, self.request.randomness.uniforms(len(going)))
-            judged = logprobs_of(logits, drawn, [rows[i] for i in going]).tolist()
+            judged = self._judge(logits, drawn, [rows[i] for i in going])
             branches = Branches(self.model, self.tree)
             rows = {}
-            for i, token, logprob in zip(going, drawn, judged, strict=True):
+            for i, token, told in zip(going, drawn, judged, strict=True):
                 candidate = candidates[i]
                 candidate.tokens.append(token)
-                candidate.logprobs.append(logprob)
+                candidate.judged.append(told)
                 candidate.text += readers[i].push(token)
                 candidate.ended = self.ended(token, candidate.text)
                 if candidate.ended or len(candidate.tokens) == room:
@@ -192,7 +196,7 @@ class StepWriter:
             assert scores.attention is not None
             grounding = self.grounding.score(scores.attention)
         return Scored(
-            _logprobs(first, scores.logits, tokens, range(length - 1)),
+            self._judged(first, scores.logits, tokens, range(length - 1)),
             grounding,
             scores.attention,
             scores.nodes[:length],
@@ -212,8 +216,8 @@ class StepWriter:
         scores = yield from ask(branches.extension())
         found = []
         for candidate, path, mine in zip(candidates, paths, rows, strict=True):
-            logprobs = _logprobs(first, scores.logits, candidate.tokens, mine[:-1])
-            found.append(Scored(logprobs, None, None, path, scores.logits[mine[-1]].clone()))
+            judged = self._judged(first, scores.logits, candidate.tokens, mine[:-1])
+            found.append(Scored(judged, None, None, path, scores.logits[mine[-1]].clone()))
         return found
 
     def accept(self, scored: Scored) -> None:
@@ -239,13 +243,17 @@ class StepWriter:
         """Forget every candidate."""
         self.tree.prune()
 
+    def _judged(
+        self, first: torch.Tensor, logits: torch.Tensor, tokens: Sequence[int], rows: Sequence[int]
+    ) -> tuple[Judged, ...]:
+        """A step's tokens: the first by the logits ``[V]`` before it, the others by rows."""
+        before = self._judge(first[None], tokens[:1], [0])
+        return (*before, *self._judge(logits, tokens[1:], rows))
 
-def _logprobs(
-    first: torch.Tensor, logits: torch.Tensor, tokens: Sequence[int], rows: Sequence[int]
-) -> torch.Tensor:
-    """Of a step's tokens ``[T]``: the first by the logits ``[V]`` before it, the others by rows."""
-    before, others = logprobs_of(first[None], tokens[:1]), logprobs_of(logits, tokens[1:], rows)
-    return torch.cat([before, others])
+    def _judge(
+        self, logits: torch.Tensor, tokens: Sequence[int], rows: Sequence[int]
+    ) -> tuple[Judged, ...]:
+        return judge(logits, tokens, self.request.params.logprobs, rows) if tokens else ()
 
 
 def aggregate(how: str, values: torch.Tensor) -> float:
@@ -259,14 +267,14 @@ def step_commit(step: Candidate, accepted: bool, score: float) -> Commit:
     """A step that stands: drafted and accepted, or written by the target.
 
     Args:
-        step: with the log-probabilities of whoever judged it.
+        step: with what whoever judged it says of its tokens.
         score: of the drafted step, also where that was refused.
     """
     writer: Provenance = "draft" if accepted else "target"
     return Commit(
         tokens=tuple(step.tokens),
         provenance=tuple(step.who) or (writer,) * len(step.tokens),
-        judged=tuple(map(Judged, step.logprobs)),
+        judged=tuple(step.judged),
         proposed=tuple(step.tokens) if accepted else (),
         notes={"score": round(score, 4), "steps": 1, "fired": 0 if accepted else 1},
     )

@@ -102,6 +102,8 @@ class StepScore:
                 "stepscore needs the scores of the target's own steps: make a profile with "
                 "antiphon calibrate and give --profile FILE, or give threshold in nats"
             )
+        if self.aggregate == "p10":
+            raise UserError("a profile has no p10 of steps: give threshold in nats")
         kind = "step_mean_logprob" if self.aggregate == "mean" else "step_min_logprob"
         return seen_of_steps(models.profile, params.temperature, self.boundary).quantile(
             kind, self.quantile

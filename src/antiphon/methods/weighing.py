@@ -70,7 +70,7 @@ def whole_blocks(
         log_weights: of all particles, finished ones too, ``[N]``.
         places: of the drafting particles in it.
         bar: keep the longest beginning of the block at whose end the effective sample size is
-            still at or above this, one token at least; 0: the whole block.
+            still at or above this, one token at least where any has weight; 0: the whole block.
     """
     drafts, rows, p, power = drafted.drafts, drafted.rows, drafted.p, drafted.power
     longest = max(len(draft.tokens) for draft in drafts)
@@ -80,10 +80,11 @@ def whole_blocks(
             log_p = np.array(p.log_chances(mine[:-1], draft.tokens))
             gains[place, : len(draft.tokens)] = power * log_p - draft.log_q
     kept = longest
-    if bar and longest > 1:
+    if bar and longest:
         running = log_weights[:, None] + gains.cumsum(1)
         fit = [j + 1 for j in range(longest) if effective_size(running[:, j]) >= bar]
-        kept = max(fit, default=1)
+        # A first token that the target gives to nobody is written by the target itself.
+        kept = max(fit, default=1 if running[:, 0].max() > -np.inf else 0)
     outcomes = []
     for place, draft, mine in zip(places, drafts, rows, strict=True):
         stand = min(kept, len(draft.tokens))

@@ -73,8 +73,14 @@ class EntropyVeto:
         return one_hot_argmax(left[None])[0] if evidence.greedy else left
 
     def _shared(self, evidence: Evidence) -> torch.Tensor:
-        """Share of the top-N tokens that both models have, ``[K]``."""
+        """Share of the top-N tokens that both models have, ``[K]``.
+
+        Where truncation leaves fewer, those that are left count: of the longer list.
+        """
         n = min(self.top_n, evidence.Q.shape[-1])
-        ours = evidence.P[: len(evidence)].topk(n, dim=-1).indices
-        theirs = evidence.Q.topk(n, dim=-1).indices
-        return (ours[:, :, None] == theirs[:, None, :]).any(-1).float().mean(-1)
+        ours = evidence.P[: len(evidence)].topk(n, dim=-1)
+        theirs = evidence.Q.topk(n, dim=-1)
+        mine, others = ours.values > 0, theirs.values > 0
+        same = ours.indices[:, :, None] == theirs.indices[:, None, :]
+        both = (same & mine[:, :, None] & others[:, None, :]).any(-1).sum(-1)
+        return both / torch.maximum(mine.sum(-1), others.sum(-1))

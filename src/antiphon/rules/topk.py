@@ -17,8 +17,8 @@ from antiphon.rules.typical import always
 class TopK:
     """Accept x iff it is among the target's k most probable tokens; after a refusal draw from p.
 
-    Ties with the k-th token count as among them. As a rescue it keeps what the base refused.
-    At temperature 0, k = 1 is the exact rule.
+    Ties with the k-th token count as among them, tokens of probability 0 never. As a rescue it
+    keeps what the base refused. At temperature 0, k = 1 is the exact rule.
 
     Attributes:
         k: >= 1.
@@ -42,7 +42,7 @@ class TopK:
         p = evidence.P[: len(evidence)]
         top = p.topk(min(self.k, p.shape[-1]), dim=-1).values
         x = at(p, evidence.tokens)
-        return (x >= top[:, -1]) & (x >= self.delta * top[:, 0])
+        return (x > 0) & (x >= top[:, -1]) & (x >= self.delta * top[:, 0])
 
     def judge(self, evidence: Evidence) -> Acceptance:
         return Acceptance(always(self.keep(evidence)), lambda k: evidence.p[k])

@@ -1,1 +1,0 @@
-"""Laws of the loop on toy models: exactness, independence of neighbours, seeds."""
