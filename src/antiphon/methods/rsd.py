@@ -42,7 +42,7 @@ class RSD:
         longest: tokens after which a step counts as complete.
     """
 
-    GUARANTEE: ClassVar[str] = "none; delta > 1 is the target step by step"
+    GUARANTEE: ClassVar[str] = "none; delta > 1 is the target step by step (accept=binary)"
     SOURCE: ClassVar[str] = "arXiv 2501.19324"
 
     reward: str = ""
