@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from antiphon.detokenizer import Detokenizes
 from antiphon.drawing import Randomness
@@ -34,6 +35,10 @@ class Vocabulary:
 
     detokenizer: Callable[[Sequence[int]], Detokenizes]
     eos_token_ids: frozenset[int]
+
+
+Inbox: TypeAlias = "deque[tuple[str, Delta | None]]"
+"""News of samples that somebody waits for."""
 
 
 class Engine:
@@ -61,7 +66,7 @@ class Engine:
         self.trace = trace
         self._line: deque[tuple[str, Request, Method]] = deque()
         self._live: dict[str, Live] = {}
-        self._awaited: dict[str, list[Delta]] = {}
+        self._awaited: dict[str, Inbox] = {}
         self._count = 0
 
     @property
@@ -137,7 +142,8 @@ class Engine:
             deltas += [delta for live in moved if (delta := live.advance())]
             break
         self._retire()
-        self._post(deltas)
+        for delta in deltas:
+            self._post(delta.request, delta)
         return deltas
 
     def cancel(self, name: str) -> Delta | None:
@@ -145,10 +151,11 @@ class Engine:
         self._line = deque(item for item in self._line if item[0] != name)
         live = self._live.get(name)
         if live is None:
+            self._post(name, None)
             return None
         delta = live.last_delta(live.end("cancelled"))
         self._retire()
-        self._post([delta])
+        self._post(name, delta)
         return delta
 
     def stream(
@@ -179,19 +186,18 @@ class Engine:
 
     def _news(self, names: Sequence[str]) -> Iterator[Delta]:
         """Deltas of these samples until all have ended; whoever leaves earlier cancels the rest."""
-        left = dict.fromkeys(names)
-        self._awaited |= {name: [] for name in names}
+        left = set(names)
+        inbox: Inbox = deque()
+        self._awaited |= dict.fromkeys(names, inbox)
         try:
             while left:
-                news = [self._awaited[name].pop(0) for name in left if self._awaited[name]]
-                for delta in news:
-                    if delta.result is not None:
-                        del left[delta.request]
-                    yield delta
-                if not news:
-                    waiting = {name for name, _, _ in self._line}
-                    for name in [n for n in left if n not in self._live and n not in waiting]:
-                        del left[name]  # Somebody has cancelled it in line.
+                while inbox:
+                    name, delta = inbox.popleft()
+                    if delta is None or delta.result is not None:
+                        left.discard(name)
+                    if delta is not None:
+                        yield delta
+                if left:
                     self.step()
         finally:
             for name in names:
@@ -199,11 +205,10 @@ class Engine:
             for name in left:
                 self.cancel(name)
 
-    def _post(self, deltas: Sequence[Delta]) -> None:
-        """Lay news by for those who wait for them."""
-        for delta in deltas:
-            if delta.request in self._awaited:
-                self._awaited[delta.request].append(delta)
+    def _post(self, name: str, delta: Delta | None) -> None:
+        """Lay news by for who waits for them; None: the sample has gone without a word."""
+        if name in self._awaited:
+            self._awaited[name].append((name, delta))
 
     def _admit(self) -> list[Live]:
         fresh = []

@@ -191,6 +191,12 @@ class Stopper:
         return Cut(self._length, text, self._finish_reason, self._stop_reason)
 
 
+def visible(text: str, stops: Sequence[str]) -> str:
+    """What a text shows that the first of these strings ends."""
+    match = _first_match(text, stops)
+    return text if match is None else text[: match.start]
+
+
 def _first_match(text: str, stops: Sequence[str]) -> _Match | None:
     """The first stop string in ``text``: the one that ends first, then that starts first."""
     found = ((text.find(stop), stop) for stop in stops)

@@ -13,7 +13,7 @@ from antiphon.models.base import Extension, LanguageModel
 from antiphon.request import Request, Steps, ask
 from antiphon.rules.base import Block
 from antiphon.rules.evidence import entropy
-from antiphon.sampling import Context, Distributions, favourites, shaped
+from antiphon.sampling import Context, Distributions, argmax_rows, shaped
 
 
 class DraftModel:
@@ -73,15 +73,15 @@ class DraftModel:
             # 2. Draw one token per chain; chains that drew the same token go on together.
             contexts = [tip.context for tip in tips]
             thoughts = Distributions(scores.logits, self._open, contexts) if self._thinks else None
-            best = favourites(scores.logits, params, contexts) if params.greedy else []
-            ranks = shaped(scores.logits, params, contexts) if best and not depth else None
+            ranks = shaped(scores.logits, params, contexts) if params.greedy else None
+            best = [] if ranks is None else argmax_rows(ranks)
             grown: dict[int, _Tip] = {}
             for i, tip in enumerate(tips):
                 thought = thoughts[i] if thoughts else None
                 if thought is not None and self._unsure(thought):
                     continue
-                if best:
-                    drawn = [best[i]] if ranks is None else _ranked(best[i], ranks[i], tip.chains)
+                if ranks is not None:
+                    drawn = _ranked(best[i], ranks[i], 1 if depth else tip.chains)
                 else:
                     assert thought is not None
                     drawn = self._draws(thought, tip.chains)

@@ -12,10 +12,11 @@ from typing import ClassVar
 from antiphon.errors import UserError
 from antiphon.methods.base import Models
 from antiphon.methods.branches import Branches
-from antiphon.methods.selection import answer, visible, vote
+from antiphon.methods.selection import answer, vote
 from antiphon.params import SamplingParams
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask, judge
 from antiphon.sampling import Context, choose
+from antiphon.stopping import visible
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,11 @@ from antiphon.methods.particles import (
     log_mean,
     normalised,
 )
-from antiphon.methods.selection import answer, visible, weighted_vote
+from antiphon.methods.selection import answer, weighted_vote
 from antiphon.methods.weighing import Outcome, Round, controlled_blocks, whole_blocks
 from antiphon.request import Commit, Judged, Provenance, Request, Steps, ask, judge
 from antiphon.sampling import Context, Distributions, distribution
+from antiphon.stopping import visible
 
 
 class Population:

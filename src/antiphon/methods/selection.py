@@ -48,12 +48,6 @@ def weighted_vote(keys: Sequence[Hashable], weights: Sequence[float]) -> int:
     return max((i for i, key in enumerate(keys) if key == winner), key=lambda i: (weights[i], -i))
 
 
-def visible(text: str, stop: Sequence[str]) -> str:
-    """A text up to the first of the strings that end it."""
-    found = [at for each in stop if (at := text.find(each)) >= 0]
-    return text[: min(found)] if found else text
-
-
 def answer(text: str) -> str:
     """What a text answers: its last number, or the whole text where it has none."""
     found = numbers(text)

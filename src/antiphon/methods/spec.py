@@ -9,6 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from antiphon.errors import UserError
 from antiphon.methods import METHODS, Method
+from antiphon.rules.catalogue import truth
 
 
 def parse(text: str) -> Method:
@@ -76,9 +77,7 @@ def _value(name: str, key: str, text: str, hint: Any) -> Any:
         raise UserError(f"{name}: {key} is a function: it can be given in Python only")
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if bool in kinds:
-        if text.lower() not in ("true", "false"):
-            raise UserError(f"{name}: {key} is {text!r}: give true or false")
-        return text.lower() == "true"
+        return truth(f"{name}: {key}", text)
     for kind in (int, float):
         if kind in kinds:
             try:

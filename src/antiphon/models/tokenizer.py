@@ -144,9 +144,9 @@ class Encoded(dict[str, list[int]]):
 
 def kept(tokenizer: Any) -> KeptTokenizer:
     """A transformers fast tokenizer that is at hand, in the form of one that was kept."""
-    made = KeptTokenizer(learn(tokenizer), lambda: tokenizer.backend_tokenizer, lambda: tokenizer)
-    made.__dict__["_loaded"] = tokenizer
-    return made
+    return KeptTokenizer(
+        learn(tokenizer), lambda: unbounded(tokenizer.backend_tokenizer), lambda: tokenizer
+    )
 
 
 def learn(tokenizer: Any) -> Facts:

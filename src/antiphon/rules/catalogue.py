@@ -94,11 +94,16 @@ def parse(kind: str, text: str) -> Any:
     return config(**values)
 
 
+def truth(what: str, text: str) -> bool:
+    """A truth value from text; raises UserError for anything but true and false."""
+    if text.lower() not in ("true", "false"):
+        raise UserError(f"{what} is {text!r}: give true or false")
+    return text.lower() == "true"
+
+
 def _value(kind: str, name: str, key: str, text: str, hint: Any) -> Any:
     if hint is bool:
-        if text.lower() not in ("true", "false"):
-            raise UserError(f"{kind} {name}: {key} is {text!r}: give true or false")
-        return text.lower() == "true"
+        return truth(f"{kind} {name}: {key}", text)
     if hint not in (int, float):
         return text
     try:
